@@ -149,8 +149,9 @@ TEST_F(MlxDrafterCli, RefusesInOneLine) {
       "drafter " + test::kDemoFlag + "--init random --steps 2 --out " + folder_ + "/new ";
   expect_refusal(random + "--layers 0", "layers: expected 1 to");
   // The model's own drafter has its layers.
-  expect_refusal(command + "--steps 2 --layers 2", "layers are for a random drafter");
-  expect_refusal(command + "--steps 2 --taps 1,3", "taps are for a random drafter");
+  const std::string own = "drafter " + test::kDemoFlag + "--steps 2 --out " + folder_ + "/new ";
+  expect_refusal(own + "--layers 2", "layers are for a random drafter");
+  expect_refusal(own + "--taps 1,3", "taps are for a random drafter");
   expect_refusal(random + "--block 1", "block: expected 2 to");
   expect_refusal(command + "--steps 2 --prompts /nowhere.txt", "/nowhere.txt");
   expect_refusal(command + "--steps 2 --resume /nowhere", "/nowhere");
