@@ -3,10 +3,9 @@
 #include <algorithm>
 #include <cstring>
 #include <optional>
-#include <utility>
-#include <vector>
 
 #include "backend/cuda/device/joined_attention.h"
+#include "backend/cuda/join_pairs.h"
 #include "backend/cuda/launch_shapes.h"
 
 namespace kakeya::cuda {
@@ -47,23 +46,7 @@ std::optional<JoinedAttention> joined_at(const LaunchList& launches, std::size_t
 }  // namespace
 
 void join_attention(FusedLaunches& fused) {
-  const LaunchList& from = fused.launches;
-  LaunchList to;
-  std::vector<std::size_t> moved(from.size());
-  for (std::size_t i = 0; i < from.size(); ++i) {
-    moved[i] = to.size();
-    const auto both = joined_at(from, i);
-    if (!both) {
-      to.add(from.kernel(i), from.shape(i), from.parameters(i));
-      continue;
-    }
-    to.add(Kernel::joined_attention_part, both->shape, &both->params);
-    moved[++i] = to.size() - 1;
-  }
-  for (std::size_t& place : fused.places) {
-    if (place != SIZE_MAX) place = moved[place];
-  }
-  fused.launches = std::move(to);
+  join_pairs(fused, Kernel::joined_attention_part, joined_at);
 }
 
 bool renew_joined_attention(LaunchList& fused,
