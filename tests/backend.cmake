@@ -22,7 +22,7 @@ if(NOT APPLE)
   # What it has of the library is its own.
   target_link_options(kakeya_fake_libcuda PRIVATE -Wl,--exclude-libs,ALL)
 endif()
-kakeya_test(cuda_driver_test backend/cuda/cuda_backend_test.cc backend/cuda/cuda_card_test.cc backend/cuda/cuda_driver_test.cc backend/cuda/cuda_fold_test.cc backend/cuda/cuda_reads_test.cc
+kakeya_test(cuda_driver_test backend/cuda/cuda_backend_test.cc backend/cuda/cuda_card_test.cc backend/cuda/cuda_driver_test.cc backend/cuda/cuda_bias_test.cc backend/cuda/cuda_fold_test.cc backend/cuda/cuda_reads_test.cc
             backend/cuda/cuda_fuse_test.cc backend/cuda/cuda_outputs_test.cc backend/cuda/cuda_router_test.cc backend/cuda/cuda_row_steps_test.cc
             backend/cuda/cuda_repeat_test.cc backend/cuda/cuda_sequences_test.cc)
 target_compile_definitions(cuda_driver_test PRIVATE KAKEYA_FAKE_LIBCUDA="$<TARGET_FILE:kakeya_fake_libcuda>")

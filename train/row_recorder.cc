@@ -75,7 +75,9 @@ class RecordingExecutor final : public ForwardingExecutor<RecordingExecutor> {
                       .k_norm = {},
                       .inverse_frequencies = {}};
     const ConstVector frequencies = settings.derivation.inverse_frequencies;
-    append(backend_.memory(), {settings.derivation.k_norm, 1, head_dim}, attention.part.k_norm);
+    if (settings.derivation.k_norm) {
+      append(backend_.memory(), {settings.derivation.k_norm, 1, head_dim}, attention.part.k_norm);
+    }
     append(backend_.memory(), {frequencies.data, 1, frequencies.size},
            attention.part.inverse_frequencies);
     return attention;

@@ -17,7 +17,7 @@ struct AttentionPart {
   float scale = 1.0F;          // of scores
   float rms_norm_eps = 0.0F;
   bool normalise_values = false;
-  std::vector<float> k_norm;               // [E]
+  std::vector<float> k_norm;               // [E]; empty: keys are not normed
   std::vector<float> inverse_frequencies;  // of the pairs that turn
 };
 

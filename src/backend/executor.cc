@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "base/check.h"
+
 namespace kakeya {
 
 AttentionInput attention_input(const Batch& batch,
@@ -10,9 +12,11 @@ AttentionInput attention_input(const Batch& batch,
                                const AttentionSettings& settings,
                                std::int64_t layer) {
   const Position first = batch.first_position(segment);
+  const KvLayer& kv = segment.layers[static_cast<std::size_t>(layer)];
+  KAKEYA_CHECK(kv.rows.keys != nullptr || settings.derivation.k_norm);
   return {.queries = rows_from(queries, segment.first_row, segment.rows),
           .first_position = first,
-          .layer = segment.layers[static_cast<std::size_t>(layer)],
+          .layer = kv,
           .block_end = settings.bidirectional ? first + segment.rows : 0,
           .settings = settings};
 }

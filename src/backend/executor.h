@@ -55,8 +55,10 @@ class Matrix {
 // How keys come from values where k_proj serves both (attention_k_eq_v): the value is the raw key
 // divided by its root mean square, so key = RoPE_p(k_norm * value). The angle is the f32 product
 // p * inverse_frequencies[i], as in make_rope_table; pairs beyond the given ones do not rotate.
+// Keys that are stored, or restored beside values of their own, may have no norm: k_norm is null,
+// and a restored key is the raw one, rotated.
 struct KeyDerivation {
-  DevicePointer<const float> k_norm;  // [E]
+  DevicePointer<const float> k_norm;  // [E]; null: keys are not normed
   ConstVector inverse_frequencies;
 };
 
@@ -86,7 +88,8 @@ struct AttentionInput {
   SeenKeys seen(Position position) const { return seen_keys(layer, position, block_end); }
 };
 
-// The attention of `segment` of `batch`, whose queries [T, H * E] are given, in `layer`.
+// The attention of `segment` of `batch`, whose queries [T, H * E] are given, in `layer`. Checks
+// that keys which are made of values have a norm.
 AttentionInput attention_input(const Batch& batch,
                                const Segment& segment,
                                ConstRows queries,
@@ -212,6 +215,9 @@ class Executor {
 
   // out = (a + b) * scale. In place allowed.
   virtual void add(ConstRows a, ConstRows b, float scale, Rows out) = 0;
+
+  // x[t] += vector, of weights: the bias of a product.
+  virtual void add_vector(Rows x, ConstVector vector) = 0;
 
   // x = cap * tanh(x / cap).
   virtual void softcap(Rows x, float cap) = 0;

@@ -87,6 +87,9 @@ class ForwardingExecutor : public Executor {
   void add(ConstRows a, ConstRows b, float scale, Rows out) override {
     forward<&Executor::add>("add", a, b, scale, out);
   }
+  void add_vector(Rows x, ConstVector vector) override {
+    forward<&Executor::add_vector>("add_vector", x, vector);
+  }
   void softcap(Rows x, float cap) override { forward<&Executor::softcap>("softcap", x, cap); }
   void choose(std::span<SequenceChoice> choices, HostCopies& copies) override {
     forward<&Executor::choose>("choose", choices, copies);

@@ -44,9 +44,9 @@ struct KvRows {
 //
 //   raw = code * decoder [rank, K * E],
 //
-// from where keys and values are made as ever: norms (with KeyDerivation::k_norm), the rotation of
-// the row's own position, and the rounding of KvRows of bf16; where only values are stored, a key
-// is made of the normed and rounded vector as KeyDerivation says.
+// from where keys and values are made as ever: norms (of keys KeyDerivation::k_norm, or none), the
+// rotation of the row's own position, and the rounding of KvRows of bf16; where only values are
+// stored, a key is made of the normed and rounded vector as KeyDerivation says.
 struct RestoredRows {
   KvRows codes;  // one "head" of `rank` elements
   DevicePointer<const float> key_decoder;

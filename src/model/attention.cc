@@ -12,6 +12,16 @@ bool any_sequence(const Batch& batch, std::int64_t layer, F&& f) {
   });
 }
 
+void add_bias(const WeightVector& bias, Rows x, Executor& executor) {
+  if (bias.size() > 0) executor.add_vector(x, bias);
+}
+
+void norm_heads(const WeightVector& norm, const AttentionShape& shape, Rows x, Executor& executor) {
+  if (norm.size() == 0) return;
+  const Rows heads = reshape(x, shape.head_dim);
+  executor.rms_norm(heads, norm.data(), shape.rms_norm_eps, heads);
+}
+
 }  // namespace
 
 void store_keys_and_values(const AttentionWeights& weights,
@@ -31,7 +41,9 @@ void store_keys_and_values(const AttentionWeights& weights,
   if (weights.v_proj != nullptr) {
     executor.matmul(input, *weights.v_proj, values);
     raw_values = values;
+    add_bias(weights.v_bias, values, executor);
   }
+  add_bias(weights.k_bias, keys, executor);
   const std::int64_t layer = shape.cache_index;
   if (any_sequence(batch, layer, [](const KvLayer& l) { return l.restored.blend != 0.0F; })) {
     executor.store_own_kv(keys, raw_values, layer);
@@ -41,8 +53,7 @@ void store_keys_and_values(const AttentionWeights& weights,
                       reshape(values, shape.head_dim));
   }
   if (any_sequence(batch, layer, [](const KvLayer& l) { return l.rows.keys != nullptr; })) {
-    const Rows key_heads = reshape(keys, shape.head_dim);
-    executor.rms_norm(key_heads, weights.k_norm.data(), shape.rms_norm_eps, key_heads);
+    norm_heads(weights.k_norm, shape, keys, executor);
     executor.apply_rope(keys, rope);
   }
   executor.store_kv(keys, values, layer);
@@ -50,18 +61,26 @@ void store_keys_and_values(const AttentionWeights& weights,
 
 AttentionWeights load_attention(WeightLoader& loader,
                                 const std::string& prefix,
-                                bool owns_kv,
-                                bool values_are_keys,
+                                const AttentionTensors& tensors,
                                 Compute compute) {
+  const auto vector = [&](const char* name, bool is_there) {
+    return is_there ? loader.vector(prefix + name) : WeightVector();
+  };
   AttentionWeights weights;
   weights.q_proj = loader.matrix(prefix + "q_proj.weight", compute);
-  weights.q_norm = loader.vector(prefix + "q_norm.weight");
-  if (owns_kv) {
+  weights.q_bias = vector("q_proj.bias", tensors.qkv_bias);
+  weights.q_norm = vector("q_norm.weight", tensors.head_norms);
+  if (tensors.owns_kv) {
     weights.k_proj = loader.matrix(prefix + "k_proj.weight", compute);
-    weights.k_norm = loader.vector(prefix + "k_norm.weight");
-    if (!values_are_keys) weights.v_proj = loader.matrix(prefix + "v_proj.weight", compute);
+    weights.k_bias = vector("k_proj.bias", tensors.qkv_bias);
+    weights.k_norm = vector("k_norm.weight", tensors.head_norms);
+    if (!tensors.values_are_keys) {
+      weights.v_proj = loader.matrix(prefix + "v_proj.weight", compute);
+      weights.v_bias = vector("v_proj.bias", tensors.qkv_bias);
+    }
   }
   weights.o_proj = loader.matrix(prefix + "o_proj.weight", compute);
+  weights.o_bias = vector("o_proj.bias", tensors.o_bias);
   return weights;
 }
 
@@ -80,8 +99,8 @@ void attend(const AttentionWeights& weights,
   if (weights.k_proj != nullptr) {
     store_keys_and_values(weights, shape, rope, a.normed, batch, executor, a);
   }
-  const Rows query_heads = reshape(queries, shape.head_dim);
-  executor.rms_norm(query_heads, weights.q_norm.data(), shape.rms_norm_eps, query_heads);
+  add_bias(weights.q_bias, queries, executor);
+  norm_heads(weights.q_norm, shape, queries, executor);
   executor.apply_rope(queries, rope);
   const Rows attended{a.attended.data, rows, width};
   executor.attention(queries,
@@ -94,6 +113,7 @@ void attend(const AttentionWeights& weights,
                       .rms_norm_eps = shape.rms_norm_eps},
                      shape.cache_index, attended);
   executor.matmul(attended, *weights.o_proj, out);
+  add_bias(weights.o_bias, out, executor);
 }
 
 }  // namespace kakeya

@@ -1,5 +1,5 @@
-// The attention sub-layer that Gemma 4 and Qwen3 share: project, normalise heads, rotate, store,
-// attend, project back.
+// The attention sub-layer that the networks share: project, normalise heads, rotate, store, attend,
+// project back.
 #pragma once
 
 #include <cstdint>
@@ -18,8 +18,22 @@ struct AttentionWeights {
   std::unique_ptr<Matrix> k_proj;  // [K * E, D]; null when the layer reads another layer's cache
   std::unique_ptr<Matrix> v_proj;  // [K * E, D]; null when values are the raw keys
   std::unique_ptr<Matrix> o_proj;  // [D, H * E]
-  WeightVector q_norm;             // [E]
-  WeightVector k_norm;             // [E]
+  WeightVector q_norm;             // [E]; empty: heads are not normed
+  WeightVector k_norm;             // [E]; likewise
+  // What is added to the products; empty: nothing.
+  WeightVector q_bias;  // [H * E]
+  WeightVector k_bias;  // [K * E]
+  WeightVector v_bias;  // [K * E]
+  WeightVector o_bias;  // [D]
+};
+
+// The tensors that a layer's attention has.
+struct AttentionTensors {
+  bool owns_kv = true;           // else it reads another layer's cache
+  bool values_are_keys = false;  // values are the raw keys
+  bool head_norms = true;
+  bool qkv_bias = false;
+  bool o_bias = false;
 };
 
 // The properties of attention that differ between the networks and between layers.
@@ -37,11 +51,10 @@ struct AttentionShape {
   ConstVector inverse_frequencies = {};
 };
 
-// Loads the tensors of `prefix` ("layers.3.self_attn.") that the shape calls for.
+// Loads the tensors of `prefix` ("layers.3.self_attn.").
 AttentionWeights load_attention(WeightLoader& loader,
                                 const std::string& prefix,
-                                bool owns_kv,
-                                bool values_are_keys,
+                                const AttentionTensors& tensors,
                                 Compute compute);
 
 // Fills the batch's reserved cache rows with keys and values of `input` [T, D]. Uses keys and

@@ -98,6 +98,7 @@ TEST_P(Allocation, OperationsDoNotAllocate) {
   executor.experts(rows, {gate.get(), up.get(), down.get()}, routing, GateActivation::kGeluTanh,
                    outs);
   executor.add(rows, outs, 1.0F, rows);
+  executor.add_vector(outs, {device(x.data()), kWidth});
   executor.softcap(rows, 30.0F);
   executor.copy_columns({device(x.data()), kRows, 10}, device(out.data()), kWidth, 4);
   EXPECT_EQ(allocations, before);

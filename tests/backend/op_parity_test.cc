@@ -178,6 +178,7 @@ TEST_P(OpParity, RowWiseOperations) {
     const auto count = static_cast<std::size_t>(3 * width);
     const auto a = random_floats(count, 16, 3.0F);
     const auto b = random_floats(count, 17);
+    const auto w = static_cast<std::size_t>(width);
     const auto run = [&](Machine& machine, int op) {
       std::vector<float> out = a;
       Executor& executor = *machine.executor;
@@ -200,11 +201,31 @@ TEST_P(OpParity, RowWiseOperations) {
         machine.make_rope_table(1000, 3, frequencies, rope);
         executor.apply_rope(rows_of(out, width), rope);
       }
+      if (op == 7) executor.add_vector(rows_of(out, width), device_vector(std::span(b).first(w)));
       return out;
     };
-    for (int op = 0; op < 7; ++op) {
+    for (int op = 0; op < 8; ++op) {
       expect_near(run(cpu_, op), run(ref_, op), {2e-6F},
                   "operation " + std::to_string(op) + " width " + std::to_string(width));
+    }
+  }
+}
+
+// A sum of two numbers has one rounding, wherever it is made.
+TEST_P(OpParity, AddsTheVectorToEachRow) {
+  for (const std::int64_t width : {1, 7, 33, 64, 320, 2817}) {
+    for (const std::int64_t rows : {1, 3, 40}) {
+      const auto vector = random_floats(static_cast<std::size_t>(width), 21);
+      const auto x = random_floats(static_cast<std::size_t>(rows * width), 22, 3.0F);
+      std::vector<float> expected = x;
+      for (std::size_t i = 0; i < x.size(); ++i) {
+        expected[i] += vector[i % static_cast<std::size_t>(width)];
+      }
+      for (Machine* machine : {&ref_, &cpu_}) {
+        std::vector<float> got = x;
+        machine->executor->add_vector(rows_of(got, width), device_vector(vector));
+        EXPECT_EQ(got, expected) << rows << " rows of " << width;
+      }
     }
   }
 }

@@ -374,6 +374,7 @@ TEST_P(RowInvariance, RowWiseOperations) {
       if (op == 1) executor.softcap(all, 1.5F);
       if (op == 2)
         executor.gated_multiply(all, device(out.data()), width, GateActivation::kSilu, all);
+      if (op == 4) executor.add_vector(all, device_vector(weight));
       if (op == 3) {
         std::vector<float> cos(static_cast<std::size_t>(rows * (width / 2)));
         std::vector<float> sin(cos.size());
@@ -383,7 +384,7 @@ TEST_P(RowInvariance, RowWiseOperations) {
       }
       return out;
     };
-    for (int op = 0; op < 4; ++op) {
+    for (int op = 0; op < 5; ++op) {
       const auto together = run(two_threads_, 0, kRows, op);
       for (std::int64_t t = 0; t < kRows; ++t) {
         const auto alone = run(alone_, t, 1, op);

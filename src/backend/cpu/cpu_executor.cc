@@ -222,6 +222,14 @@ void CpuExecutor::add(ConstRows a, ConstRows b, float scale, Rows out) {
   });
 }
 
+void CpuExecutor::add_vector(Rows x, ConstVector vector) {
+  for_rows(x.count, row_nanoseconds(x.width), [&](Index first, Index last) {
+    for (Index t = first; t < last; ++t) {
+      kernels_.add(host_row(x, t), vector.data.address(), x.width, 1.0F, host_row(x, t));
+    }
+  });
+}
+
 void CpuExecutor::softcap(Rows x, float cap) {
   // A single row is the usual case and long: split it inside.
   constexpr Index kRun = 4096;

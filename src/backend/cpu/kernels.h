@@ -201,7 +201,8 @@ struct Attention {
   Index sink = 0;          // positions below it have slots of their own and stay beside the kept
   Index vector_bytes = 0;  // of one head
   Index slot_bytes = 0;    // from slot to slot of a block
-  // Where keys is null: key = RoPE_p(k_norm * value), of which so many pairs rotate.
+  // Where keys is null: key = RoPE_p(k_norm * value), of which so many pairs rotate. Null: keys are
+  // there, and restored ones are not normed.
   const float* k_norm = nullptr;
   const float* inverse_frequencies = nullptr;
   Index rotated_pairs = 0;

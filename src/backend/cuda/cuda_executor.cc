@@ -326,6 +326,12 @@ void CudaExecutor::add(ConstRows a, ConstRows b, float scale, Rows out) {
   launch(Kernel::add, element_shape(parameters.size, 1), &parameters);
 }
 
+void CudaExecutor::add_vector(Rows x, ConstVector vector) {
+  const device::AddVectorParams parameters = {x.data.address(), vector.data.address(), x.count,
+                                              x.width};
+  launch_product(Kernel::add_vector, element_shape(x.width, x.count), &parameters, x);
+}
+
 void CudaExecutor::softcap(Rows x, float cap) {
   const device::SoftcapParams parameters = {x.data.address(), cap, x.count * x.width};
   launch(Kernel::softcap, element_shape(parameters.size, 1), &parameters);

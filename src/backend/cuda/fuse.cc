@@ -78,6 +78,9 @@ class Fusion {
     } else if (launches_.kernel(i) == Kernel::copy_columns) {
       const auto& p = parameters<device::CopyColumnsParams>(i);
       count = p.count, width = p.width;
+    } else if (launches_.kernel(i) == Kernel::add_vector) {
+      const auto& p = parameters<device::AddVectorParams>(i);
+      count = p.count, width = p.width;
     } else if (launches_.kernel(i) == Kernel::add) {
       count = rows_;
       width = parameters<device::AddParams>(i).size % rows_ == 0
@@ -325,6 +328,14 @@ RowOperation Fusion::row_operation(std::size_t i) const {
     step.out = p.out;
     made.a = p.a;
     made.b = p.b;
+  } else if (launches_.kernel(i) == Kernel::add_vector) {
+    const auto& p = parameters<device::AddVectorParams>(i);
+    step.kind = RowStepKind::kAdd;
+    step.number = 1.0F;
+    step.out = p.x;
+    made.a = p.x;
+    made.b = p.vector;
+    made.b_is_vector = true;
   } else if (launches_.kernel(i) == Kernel::copy_columns) {
     const auto& p = parameters<device::CopyColumnsParams>(i);
     step.kind = RowStepKind::kCopy;

@@ -56,6 +56,7 @@ class Collector {
     reads(p.b, p.size);
     writes(p.out, p.size);
   }
+  void of(const device::AddVectorParams& p) { writes(p.x, p.count * p.width); }
   void of(const device::CopyColumnsParams& p) {
     reads(p.x, p.count * p.width);
     writes(p.out, p.count * p.out_width);
@@ -258,6 +259,9 @@ bool collect(Kernel kernel, const LaunchShape& shape, const void* p, Collector& 
       return true;
     case Kernel::add:
       to.of(*static_cast<const device::AddParams*>(p));
+      return true;
+    case Kernel::add_vector:
+      to.of(*static_cast<const device::AddVectorParams*>(p));
       return true;
     case Kernel::copy_columns:
       to.of(*static_cast<const device::CopyColumnsParams*>(p));

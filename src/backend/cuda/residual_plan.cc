@@ -27,10 +27,10 @@ class Matching {
   }
 
  private:
-  // The next operation, if it is of a kind.
+  // The next operation, if it is of a kind. Vectors are no rows that residual_steps() could add.
   const RowOperation* next(RowStepKind kind) const {
     if (next_ == operations_.size() || operations_[next_].step.kind != kind) return nullptr;
-    return &operations_[next_];
+    return operations_[next_].b_is_vector ? nullptr : &operations_[next_];
   }
   // All norms have one eps.
   bool has_eps(const RowOperation& norm) {

@@ -75,7 +75,7 @@ class Planning {
     uses.a = find(operation.a, false);
     values_[uses.a].last_use = i;
     if (operation.b != nullptr) {
-      uses.b = find(operation.b, is_norm);
+      uses.b = find(operation.b, is_norm || operation.b_is_vector);
       values_[uses.b].last_use = i;
     }
     if (is_norm) {

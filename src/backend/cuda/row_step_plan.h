@@ -14,7 +14,8 @@ namespace kakeya::cuda {
 struct RowOperation {
   device::RowStep step;
   const float* a;
-  const float* b;  // null: none
+  const float* b;            // null: none
+  bool b_is_vector = false;  // of kAdd: b is a vector of weights, which is added to all rows
 };
 
 struct RowStepPlan {

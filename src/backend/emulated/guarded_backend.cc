@@ -44,6 +44,11 @@ class GuardedExecutor final : public ForwardingExecutor<GuardedExecutor> {
     check(other, (gate.count - 1) * other_stride + gate.width);
     Base::gated_multiply(gate, other, other_stride, activation, out);
   }
+  void add_vector(Rows x, ConstVector vector) override {
+    KAKEYA_CHECK(vector.size == x.width);
+    check(vector.data, vector.size);
+    Base::add_vector(x, vector);
+  }
   void make_rope_table(ConstVector inverse_frequencies, RopeTable table) override {
     check(inverse_frequencies.data, inverse_frequencies.size);
     check(table, batch().rows());

@@ -262,11 +262,20 @@ MlxExecutor::KeysAndValues MlxExecutor::restored_rows(const AttentionInput& inpu
     return mx::astype(mx::astype(x, mx::bfloat16, s_), mx::float32, s_);
   };
   const mx::array raw = restored_raw(input, walk, restored.codes.keys, restored.key_decoder);
-  const DerivedKeys made = derivation(input, walk);
-  const mx::array keys = kv.keys == nullptr
-                             ? row_operations_->keys_of(as_stored(normed(raw, std::nullopt)), made)
-                             : as_stored(row_operations_->rotation(
-                                   normed(raw, made.k_norm), made.cos, made.sin, head_dim / 2));
+  const auto made_keys = [&] {
+    const KeyDerivation& derived = input.settings.derivation;
+    if (!derived.k_norm) {
+      const Angles turned = angles(derived.inverse_frequencies, head_dim / 2, walk);
+      return as_stored(row_operations_->rotation(raw, turned.cos, turned.sin, head_dim / 2));
+    }
+    const DerivedKeys made = derivation(input, walk);
+    if (kv.keys == nullptr) {
+      return row_operations_->keys_of(as_stored(normed(raw, std::nullopt)), made);
+    }
+    return as_stored(
+        row_operations_->rotation(normed(raw, made.k_norm), made.cos, made.sin, head_dim / 2));
+  };
+  const mx::array keys = made_keys();
   const mx::array values = restored_raw(input, walk, restored.codes.values, restored.value_decoder);
   return {keys, as_stored(input.settings.normalise_values ? normed(values, std::nullopt) : values)};
 }

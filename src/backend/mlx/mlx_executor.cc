@@ -205,6 +205,11 @@ void MlxExecutor::add(ConstRows a, ConstRows b, float scale, Rows out) {
                            : row_operations_->add(read(a), read(b), scale));
 }
 
+void MlxExecutor::add_vector(Rows x, ConstVector vector) {
+  const auto guard = start();
+  write(x, mx::add(read(x), read(vector.data, 1, vector.size), s_));
+}
+
 void MlxExecutor::softcap(Rows x, float cap) {
   const auto guard = start();
   const mx::array limit(cap);

@@ -230,7 +230,8 @@ std::vector<float> RefExecutor::restore_key(const AttentionInput& input,
     round_as_stored(input.layer.rows.format, key);
     derive(input, position, key);
   } else {
-    rms_norm(row, input.settings.derivation.k_norm, input.settings.rms_norm_eps, row);
+    const DevicePointer<const float> k_norm = input.settings.derivation.k_norm;
+    if (k_norm) rms_norm(row, k_norm, input.settings.rms_norm_eps, row);
     turn(input, position, key);
     round_as_stored(input.layer.rows.format, key);
   }

@@ -228,6 +228,12 @@ void RefExecutor::add(ConstRows a, ConstRows b, float scale, Rows out) {
   }
 }
 
+void RefExecutor::add_vector(Rows x, ConstVector vector) {
+  for (std::int64_t t = 0; t < x.count; ++t) {
+    for (std::int64_t d = 0; d < x.width; ++d) host_row(x, t)[d] += vector.data.address()[d];
+  }
+}
+
 void RefExecutor::softcap(Rows x, float cap) {
   for (std::int64_t t = 0; t < x.count; ++t) {
     for (std::int64_t d = 0; d < x.width; ++d) {

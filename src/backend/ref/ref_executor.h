@@ -41,6 +41,7 @@ class RefExecutor : public Executor {
                GateActivation activation,
                Rows out) override;
   void add(ConstRows a, ConstRows b, float scale, Rows out) override;
+  void add_vector(Rows x, ConstVector vector) override;
   void softcap(Rows x, float cap) override;
   void copy_columns(ConstRows x,
                     DevicePointer<float> out,

@@ -57,8 +57,9 @@ LayerWeights Gemma4::load_layer(std::int64_t layer, WeightLoader& loader, Comput
              .rms_norm_eps = config().rms_norm_eps,
              .cache_index = cache_index(layer)};
   w.shape.inverse_frequencies = w.is_sliding ? rotated_sliding_ : rotated_full_;
-  w.self_attn = load_attention(loader, prefix + "self_attn.", config().owns_kv(layer),
-                               config().values_are_keys(layer), compute);
+  const AttentionTensors tensors = {.owns_kv = config().owns_kv(layer),
+                                    .values_are_keys = config().values_are_keys(layer)};
+  w.self_attn = load_attention(loader, prefix + "self_attn.", tensors, compute);
   w.input_layernorm = loader.vector(prefix + "input_layernorm.weight");
   w.post_attention_layernorm = loader.vector(prefix + "post_attention_layernorm.weight");
   w.pre_feedforward_layernorm = loader.vector(prefix + "pre_feedforward_layernorm.weight");

@@ -23,7 +23,7 @@ LayerWeights load_layer(const ModelConfig& config,
              .normalise_values = false,
              .rms_norm_eps = config.rms_norm_eps,
              .cache_index = cache_index};
-  w.self_attn = load_attention(loader, prefix + "self_attn.", true, false, compute);
+  w.self_attn = load_attention(loader, prefix + "self_attn.", {}, compute);
   w.input_layernorm = loader.vector(prefix + "input_layernorm.weight");
   w.post_attention_layernorm = loader.vector(prefix + "post_attention_layernorm.weight");
   w.gate_proj = loader.matrix(prefix + "mlp.gate_proj.weight", compute);

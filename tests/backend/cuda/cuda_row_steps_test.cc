@@ -37,8 +37,10 @@ class Operations {
 
   // Adds an operation that some numbers choose.
   void add() {
-    const int kind = below(8);
-    if (kind < 3) {
+    const int kind = below(9);
+    if (kind == 8) {
+      bias(below(2), below(kArrays));
+    } else if (kind < 3) {
       norm(below(kArrays), kind == 0 ? -1 : below(2), below(kArrays), kind == 2 ? 1e-3F : 1e-6F);
     } else if (kind < 6) {
       sum(below(kArrays), below(kArrays), below(kArrays), kind == 5 ? 0.37F : 1.0F);
@@ -134,6 +136,11 @@ class Operations {
                                  data(arrays_[static_cast<std::size_t>(b)]), scale,
                                  kTestedRows * width_, data(arrays_[static_cast<std::size_t>(to)])};
     list_.add(Kernel::add, element_shape(kTestedRows * width_, 1), &p);
+  }
+  void bias(int weight, int to) {
+    const device::AddVectorParams p = {data(arrays_[static_cast<std::size_t>(to)]),
+                                       data(weights_[weight]), kTestedRows, width_};
+    list_.add(Kernel::add_vector, element_shape(width_, kTestedRows), &p);
   }
   void round(int from, int to) {
     Rounded& rounded = rounded_[to];

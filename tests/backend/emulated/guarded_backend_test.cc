@@ -99,6 +99,8 @@ TEST_F(GuardedBackend, RefusesHostMemoryInOperations) {
   EXPECT_DEATH(executor->add(rows, hosts, 1.0F, rows), "");
   EXPECT_DEATH(executor->add(rows, rows, 1.0F, hosts), "");
   EXPECT_DEATH(executor->softcap(beyond, 1.0F), "");
+  EXPECT_DEATH(executor->add_vector(rows, {hosts.data, 4}), "");
+  EXPECT_DEATH(executor->add_vector(rows, {rows.data, 3}), "");
   EXPECT_DEATH(upload(space(), std::span<const float>(host), hosts.data), "");
   space().fill(buffer.device<std::byte>(), std::byte{0}, 32);
   executor->add(rows, rows, 1.0F, rows);

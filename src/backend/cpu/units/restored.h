@@ -107,6 +107,25 @@ inline void pad_row(float* row, Index head_dim, Index padded) {
   for (Index e = head_dim; e < padded; ++e) row[e] = 0.0F;
 }
 
+// Makes the key of a restored row.
+inline void make_key(
+    const Attention& attention, KeyAngles& angles, Index position, const float* raw, float* key) {
+  const Index head_dim = attention.head_dim;
+  const float eps = attention.restored->eps;
+  if (attention.keys == nullptr) {
+    rms_norm(raw, nullptr, head_dim, eps, key);
+    round_as_stored(attention.format, head_dim, key);
+    return derive_key(attention, angles, position, key);
+  }
+  if (attention.k_norm != nullptr) {
+    rms_norm(raw, attention.k_norm, head_dim, eps, key);
+  } else {
+    __builtin_memcpy(key, raw, static_cast<std::size_t>(head_dim) * sizeof(float));
+  }
+  turn_key(attention, position, key);
+  round_as_stored(attention.format, head_dim, key);
+}
+
 // Restores keys and values of positions [first, last), at most kExpandedKeys of them, to rows
 // `padded` apart.
 inline void restore_rows(const Attention& attention,
@@ -139,17 +158,8 @@ inline void restore_rows(const Attention& attention,
   };
   restore_raw(restored.key_codes, restored.key_decoder, restored.own_keys);
   for (Index position = first; position < last; ++position) {
-    const float* raw = rows + (position - first) * head_dim;
     float* key = keys + (position - first) * padded;
-    if (attention.keys == nullptr) {
-      rms_norm(raw, nullptr, head_dim, restored.eps, key);
-      round_as_stored(attention.format, head_dim, key);
-      derive_key(attention, angles, position, key);
-    } else {
-      rms_norm(raw, attention.k_norm, head_dim, restored.eps, key);
-      turn_key(attention, position, key);
-      round_as_stored(attention.format, head_dim, key);
-    }
+    make_key(attention, angles, position, rows + (position - first) * head_dim, key);
     pad_row(key, head_dim, padded);
   }
   restore_raw(restored.value_codes, restored.value_decoder, restored.own_values);

@@ -76,6 +76,7 @@
   KERNEL(weigh_experts, ExpertOutputParams)                     \
   KERNEL(largest, LargestParams)                                \
   KERNEL(add, AddParams)                                        \
+  KERNEL(add_vector, AddVectorParams)                           \
   KERNEL(softcap, SoftcapParams)                                \
   EARLY(row_steps, RowStepsParams)                              \
   EARLY(residual_steps, ResidualStepsParams)                    \

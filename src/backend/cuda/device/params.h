@@ -210,8 +210,8 @@ struct AttentionParams {
   std::int64_t kept;
   float scale;
   std::int32_t
-      part_positions;  // of tensor_attention.h: kChunk or kTensorSpan; 0: there is one part
-  const float* k_norm;
+      part_positions;   // of tensor_attention.h: kChunk or kTensorSpan; 0: there is one part
+  const float* k_norm;  // null: keys are stored, and restored ones are not normed
   const float* frequencies;
   std::int64_t num_frequencies;
   CachedRows cache;
@@ -313,6 +313,12 @@ struct AddParams {
   float scale;
   std::int64_t size;
   float* out;
+};
+struct AddVectorParams {
+  float* x;  // [count, width]
+  const float* vector;
+  std::int64_t count;
+  std::int64_t width;
 };
 struct SoftcapParams {
   float* x;

@@ -39,9 +39,10 @@ struct RestoringRows {
     const std::int64_t position = positions[0];
     if (!is_restored(position)) return stored.load_keys(own, first, positions, false, x);
     restore(position, p.codes.keys, p.key_decoder, p.own.keys, x[0]);
-    norm(x[0]);
+    const bool are_normed = p.attention.k_norm != nullptr;
+    if (are_normed) norm(x[0]);
     if (stored.makes_keys()) round_as_stored(x[0]);
-    stored.multiply_by_norm(x[0]);
+    if (are_normed) stored.multiply_by_norm(x[0]);
     stored.turn_key(position, x[0]);
     if (!stored.makes_keys()) round_as_stored(x[0]);
   }

@@ -119,6 +119,15 @@ KAKEYA_DEVICE void add(const AddParams& p) {
   dev::Global<float>(p.out).store(i, sum * p.scale);
 }
 
+// Grid: columns / kElementThreads, rows.
+KAKEYA_DEVICE void add_vector(const AddVectorParams& p) {
+  const std::int64_t d = own_element();
+  if (d >= p.width) return;
+  const std::int64_t at = dev::block_y() * p.width + d;
+  const dev::Global<float> x(p.x);
+  x.store(at, x.load(at) + dev::Global<const float>(p.vector).load(d));
+}
+
 KAKEYA_DEVICE void softcap(const SoftcapParams& p) {
   const std::int64_t i = own_element();
   if (i >= p.size) return;
