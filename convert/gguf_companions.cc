@@ -7,7 +7,9 @@
 
 #include "base/status.h"
 #include "formats/gguf_config.h"
+#include "formats/text_ends.h"
 #include "text/tokenizer_gguf.h"
+#include "text/tokenizer_gguf_tables.h"
 #include "text/utf8.h"
 
 namespace kakeya {
@@ -17,7 +19,6 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 constexpr const char* kTokens = "tokenizer.ggml.tokens";
-constexpr const char* kAddBos = "tokenizer.ggml.add_bos_token";
 constexpr const char* kTemplate = "tokenizer.chat_template";
 constexpr const char* kSuppressed = "tokenizer.ggml.suppress_tokens";
 
@@ -54,10 +55,10 @@ Status add_special_token(const GgufFile& file,
 }
 
 Result<Json> tokenizer_config(const GgufFile& file, const ModelConfig& config) {
-  const bool gemma4 = config.architecture == Architecture::kGemma4;
+  KAKEYA_ASSIGN_OR_RETURN(const GgufTokenizerKind* kind, gguf_tokenizer_kind(file));
   Json json;
-  json["tokenizer_class"] = gemma4 ? "GemmaTokenizer" : "Qwen2Tokenizer";
-  KAKEYA_ASSIGN_OR_RETURN(json["add_bos_token"], file.boolean_or(kAddBos, gemma4));
+  json["tokenizer_class"] = kind->class_name;
+  KAKEYA_ASSIGN_OR_RETURN(json["add_bos_token"], gguf_begins_texts(file));
   KAKEYA_TRY(add_special_token(file, "bos_token", "tokenizer.ggml.bos_token_id", json));
   KAKEYA_TRY(add_special_token(file, "eos_token", "tokenizer.ggml.eos_token_id", json));
   KAKEYA_TRY(add_special_token(file, "unk_token", "tokenizer.ggml.unknown_token_id", json));

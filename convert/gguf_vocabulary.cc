@@ -10,6 +10,7 @@
 #include "base/status.h"
 #include "convert/gguf_metadata.h"
 #include "convert/tokenizer_check.h"
+#include "convert/vocabulary_kind.h"
 #include "formats/json_document.h"
 #include "formats/printable.h"
 #include "kakeya/tokenizer.h"
@@ -25,6 +26,7 @@ using simdjson::dom::object;
 
 // The kinds of tokens, by the numbers of the format.
 constexpr std::int32_t kNormal = 1;
+constexpr std::int32_t kUnknown = 2;
 constexpr std::int32_t kControl = 3;
 constexpr std::int32_t kUserDefined = 4;
 constexpr std::int32_t kUnused = 5;
@@ -95,21 +97,50 @@ class VocabularyReader {
       if (field.value.get(id) != SUCCESS) return invalid_argument("model.vocab: expected numbers");
       KAKEYA_TRY(add_token(field.key, id, is_byte_token(field.key) ? kByte : kNormal));
     }
+    kind_ = &gguf_kind_of(root, gemma4());
     KAKEYA_TRY(read_added_tokens(root));
+    mark_unknown(root);
     for (std::size_t id = 0; id < tokens_.size(); ++id) {
       if (types_[id] == kUnused) tokens_[id] = fmt::format("[PAD{}]", id);
     }
     KAKEYA_TRY(read_merges(root));
-    add("ggml.model", std::string(gemma4() ? "gemma4" : "gpt2"));
-    if (gemma4()) {
-      add("ggml.scores", std::vector<float>(tokens_.size(), -1000.0F));
-      add("ggml.add_space_prefix", false);
-    } else {
-      add("ggml.pre", std::string("qwen2"));
-    }
+    KAKEYA_TRY(add_kind());
     add("ggml.tokens", tokens_);
     add("ggml.token_type", types_);
     return {};
+  }
+
+  // The names of the kind, and merges or scores.
+  Status add_kind() {
+    add("ggml.model", std::string(kind_->model));
+    if (kind_->has_scores) {
+      KAKEYA_ASSIGN_OR_RETURN(auto scores, scores_of_merges(tokens_, types_, merges_));
+      add("ggml.pre", std::string("default"));
+      add("ggml.scores", std::move(scores));
+      add("ggml.add_space_prefix", kind_->space_prefix);
+      return {};
+    }
+    std::vector<std::string> texts;
+    for (const auto& [left, right] : merges_) texts.push_back(fmt::format("{} {}", left, right));
+    add("ggml.merges", std::move(texts));
+    if (kind_->byte_level) {
+      add("ggml.pre", std::string(kind_->pre));
+    } else {
+      add("ggml.scores", std::vector<float>(tokens_.size(), -1000.0F));
+      add("ggml.add_space_prefix", false);
+    }
+    return {};
+  }
+
+  // The token of characters without one; Gemma 4's is a control token.
+  void mark_unknown(element root) {
+    std::string_view text;
+    if (root["model"]["unk_token"].get(text) != SUCCESS) return;
+    const auto token = std::find(tokens_.begin(), tokens_.end(), text);
+    if (token == tokens_.end()) return;
+    const auto id = token - tokens_.begin();
+    unknown_ = static_cast<TokenId>(id);
+    if (kind_->has_scores) types_[static_cast<std::size_t>(id)] = kUnknown;
   }
 
   Status add_token(std::string_view text, std::int64_t id, std::int32_t type) {
@@ -151,20 +182,19 @@ class VocabularyReader {
     if (root["model"]["merges"].get(merges) != SUCCESS) {
       return error(StatusCode::kUnimplemented, "model.merges: expected the merges of a BPE model");
     }
-    std::vector<std::string> texts;
     for (const element merge : merges) {
       std::string_view left;
       std::string_view right;
       if (merge.get(left) == SUCCESS) {
-        texts.emplace_back(left);
+        const std::size_t space = std::min(left.find(' '), left.size());
+        merges_.emplace_back(left.substr(0, space), left.substr(std::min(space + 1, left.size())));
       } else if (merge.at_pointer("/0").get(left) == SUCCESS &&
                  merge.at_pointer("/1").get(right) == SUCCESS) {
-        texts.push_back(fmt::format("{} {}", left, right));
+        merges_.emplace_back(left, right);
       } else {
         return invalid_argument("model.merges: expected texts or pairs of texts");
       }
     }
-    add("ggml.merges", std::move(texts));
     return {};
   }
 
@@ -181,7 +211,7 @@ class VocabularyReader {
     const auto& eos = config_.eos_token_ids;
     add_id("bos", root, config_.bos_token_id);
     add_id("eos", root, eos.empty() ? std::nullopt : std::optional<TokenId>(eos.front()));
-    add_id("unk", root, std::nullopt, "unknown");
+    add_id("unk", root, kind_->has_scores ? unknown_ : std::nullopt, "unknown");
     add_id("pad", root, config_.pad_token_id, "padding");
     add_id("mask", root, std::nullopt);
     const auto add_bos = root.find("add_bos_token");
@@ -222,6 +252,9 @@ class VocabularyReader {
   const std::string& dir_;
   const ModelConfig& config_;
   bool begins_texts_ = false;  // Tokenizer::begins_texts()
+  const GgufTokenizerKind* kind_ = nullptr;
+  std::optional<TokenId> unknown_;
+  MergeTexts merges_;
   std::vector<std::string> tokens_;
   std::vector<std::int32_t> types_;
   std::vector<GgufMetadata> entries_;

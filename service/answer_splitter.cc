@@ -22,7 +22,7 @@ Result<AnswerSplitter> AnswerSplitter::create(const Tokenizer& tokenizer,
   AnswerSplitter splitter(tokenizer, std::move(said), std::move(markers));
   if (!tools) return splitter;
   splitter.tools_ = std::move(tools);
-  splitter.call_text_.emplace(CallText{.decoder = StreamDecoder(tokenizer),
+  splitter.call_text_.emplace(CallText{.decoder = StreamDecoder(tokenizer, true, false),
                                        .stop_strings = stop_strings,
                                        .markers = special_tokens_of_calls(tokenizer)});
   return splitter;

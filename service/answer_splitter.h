@@ -65,7 +65,7 @@ class AnswerSplitter {
   AnswerSplitter(const Tokenizer& tokenizer, TextStream said, std::optional<ThoughtMarkers> markers)
       : tokenizer_(&tokenizer),
         markers_(std::move(markers)),
-        thought_(tokenizer),
+        thought_(tokenizer, true, false),
         said_(std::move(said)) {}
 
   bool begins_thought(TokenId id) const;

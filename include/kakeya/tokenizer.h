@@ -1,5 +1,5 @@
 // Text to token ids and back, as described by a Hugging Face tokenizer.json or the metadata of a
-// GGUF file: byte-fallback BPE (Gemma 4) and byte-level BPE (GPT-2, Qwen). Adds no
+// GGUF file: byte-fallback BPE (Gemma, Llama 2) and byte-level BPE (GPT-2, Qwen, Llama 3). Adds no
 // beginning-of-sequence token of its own: the chat template or the caller writes it
 // (Engine::bos_id()). Moved from, a tokenizer can only be assigned to or destroyed.
 // docs/tokenizer.md lists the supported components.
@@ -71,8 +71,12 @@ class Tokenizer {
   std::size_t least_tokens(std::size_t bytes) const;
 
   // The text of a whole sequence; special tokens are left out if skip_special. An id that no token
-  // has, negative ones included, decodes to U+FFFD.
-  std::string decode(std::span<const TokenId> ids, bool skip_special = true) const;
+  // has, negative ones included, decodes to U+FFFD. begins_text: false for ids that go on with a
+  // text. Some tokenizers put a space in front of a text and leave it out again when they decode;
+  // in the middle of a text a space is a space.
+  std::string decode(std::span<const TokenId> ids,
+                     bool skip_special = true,
+                     bool begins_text = true) const;
 
   // One more than the largest id, which may be more than the number of tokens.
   std::size_t vocab_size() const;
@@ -119,7 +123,10 @@ class Tokenizer {
 // One thread at a time. The tokenizer must outlive it.
 class StreamDecoder {
  public:
-  explicit StreamDecoder(const Tokenizer& tokenizer, bool skip_special = true);
+  // The flags are those of Tokenizer::decode().
+  explicit StreamDecoder(const Tokenizer& tokenizer,
+                         bool skip_special = true,
+                         bool begins_text = true);
   StreamDecoder(StreamDecoder&& other) noexcept;
   StreamDecoder& operator=(StreamDecoder&& other) noexcept;
   ~StreamDecoder();

@@ -181,8 +181,7 @@ class ConfigReader {
     if (file_.find_value(kPadding) != nullptr) {
       KAKEYA_ASSIGN_OR_RETURN(config_["pad_token_id"], file_.integer(kPadding, {-1, UINT32_MAX}));
     }
-    KAKEYA_ASSIGN_OR_RETURN(const bool begins,
-                            file_.boolean_or("tokenizer.ggml.add_bos_token", true));
+    KAKEYA_ASSIGN_OR_RETURN(const bool begins, gguf_begins_texts(file_));
     // Files of Gemma 4 that say no are wrong.
     if (!begins && architecture_ != GgufArchitecture::kGemma4) return {};
     return read("tokenizer.ggml.bos_token_id", "bos_token_id");
@@ -203,7 +202,7 @@ class ConfigReader {
         return;
       }
     };
-    std::ranges::for_each(text_end_tokens(architecture_ == GgufArchitecture::kGemma4), add);
+    std::ranges::for_each(text_end_tokens(gguf_architecture_name(architecture_)), add);
     return {};
   }
 

@@ -1,19 +1,40 @@
-// The texts of tokens at which a conversation's turn or a text ends, by family. GGUF files name one
-// or two of them by id; the others are known by their texts only.
+// Where texts begin and end in GGUF files, as far as their keys leave it open.
 #pragma once
 
 #include <array>
 #include <span>
 #include <string_view>
 
+#include "base/status.h"
+#include "formats/gguf.h"
+
 namespace kakeya {
 
-inline std::span<const std::string_view> text_end_tokens(bool gemma4) {
-  static constexpr std::array<std::string_view, 3> kGemma4 = {"<eos>", "<turn|>",
-                                                              "<|tool_response>"};
-  static constexpr std::array<std::string_view, 2> kQwen3 = {"<|im_end|>", "<|endoftext|>"};
-  if (gemma4) return kGemma4;
-  return kQwen3;
+// The texts of tokens at which a conversation's turn or a text ends, by `general.architecture`.
+// Files name one or two of them by id; the others are known by their texts only.
+inline std::span<const std::string_view> text_end_tokens(std::string_view architecture) {
+  static constexpr std::array<std::string_view, 3> kGemma4Ends = {"<eos>", "<turn|>",
+                                                                  "<|tool_response>"};
+  // Gemma 3's </s> is an HTML tag.
+  static constexpr std::array<std::string_view, 2> kGemma3Ends = {"<end_of_turn>", "<eos>"};
+  static constexpr std::array<std::string_view, 2> kQwenEnds = {"<|im_end|>", "<|endoftext|>"};
+  static constexpr std::array<std::string_view, 6> kLlamaEnds = {
+      "<|im_end|>", "<|endoftext|>", "<|eot_id|>", "<|eom_id|>", "<|end_of_text|>", "</s>"};
+  if (architecture == "gemma4") return kGemma4Ends;
+  if (architecture == "gemma3") return kGemma3Ends;
+  if (architecture == "llama") return kLlamaEnds;
+  if (architecture.starts_with("qwen")) return kQwenEnds;
+  return {};
+}
+
+// True if a beginning-of-sequence token goes in front of a text: `tokenizer.ggml.add_bos_token`.
+// Without the key it is true but for byte-level vocabularies ("gpt2"), of which only Llama 3's
+// begin texts so.
+inline Result<bool> gguf_begins_texts(const GgufFile& file) {
+  KAKEYA_ASSIGN_OR_RETURN(const auto model, file.text_or("tokenizer.ggml.model", ""));
+  KAKEYA_ASSIGN_OR_RETURN(const auto pre, file.text_or("tokenizer.ggml.pre", ""));
+  const bool llama3 = pre == "llama-bpe" || pre == "llama-v3" || pre == "llama3";
+  return file.boolean_or("tokenizer.ggml.add_bos_token", model != "gpt2" || llama3);
 }
 
 }  // namespace kakeya

@@ -28,14 +28,18 @@ std::uint64_t pair_key(TokenId left, TokenId right) {
 
 }  // namespace
 
-Bpe::Bpe(const Vocabulary& vocabulary, BpeOptions options, std::size_t num_merges)
+Bpe::Bpe(const Vocabulary& vocabulary,
+         BpeOptions options,
+         std::size_t num_merges,
+         const std::vector<bool>* candidates)
     : options_(options), merges_(num_merges), character_ids_(vocabulary.size()) {
   for (std::size_t i = 0; i < vocabulary.size(); ++i) {
     const auto text = vocabulary.text(static_cast<TokenId>(i));
     if (!text || text->empty()) continue;
     const Utf8Step step = read_utf8(*text, 0);
     if (step.size != text->size() || !step.valid) continue;
-    character_ids_.insert(step.code_point, static_cast<std::uint64_t>(*vocabulary.find(*text)));
+    const auto id = static_cast<std::size_t>(*vocabulary.find(*text));
+    if (candidates == nullptr || (*candidates)[id]) character_ids_.insert(step.code_point, id);
   }
   for (int byte = 0; byte < 256; ++byte) {
     byte_ids_[byte] = vocabulary.find(fmt::format("<0x{:02X}>", byte)).value_or(kNoToken);
@@ -50,10 +54,14 @@ Status Bpe::add_merge(const Vocabulary& vocabulary, std::string_view left, std::
     return data_loss("[tokenizer] merge {} ('{}' + '{}') names a token that the vocabulary lacks",
                      num_merges_, printable(left), printable(right));
   }
-  merges_.insert(pair_key(*left_id, *right_id),
-                 pack(num_merges_, static_cast<std::uint32_t>(*joined_id)));
-  ++num_merges_;
+  add_merge({*left_id, *right_id, *joined_id, num_merges_});
   return {};
+}
+
+void Bpe::add_merge(const Merge& merge) {
+  merges_.insert(pair_key(merge.left, merge.right),
+                 pack(merge.rank, static_cast<std::uint32_t>(merge.joined)));
+  ++num_merges_;
 }
 
 void Bpe::append_symbol(TokenId id, Scratch& scratch) const {

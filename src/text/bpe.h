@@ -21,6 +21,14 @@ struct BpeOptions {
   std::optional<TokenId> unknown;  // without it, unknown characters vanish
 };
 
+// The neighbours `left` and `right` become `joined`; the lowest rank goes first.
+struct Merge {
+  TokenId left;
+  TokenId right;
+  TokenId joined;
+  std::uint32_t rank;
+};
+
 class Bpe {
  public:
   // Buffers of one encoding thread, reused from word to word.
@@ -36,13 +44,20 @@ class Bpe {
 
   Bpe() = default;
 
-  // num_merges bounds the later calls of add_merge.
-  Bpe(const Vocabulary& vocabulary, BpeOptions options, std::size_t num_merges);
+  // num_merges bounds the later calls of add_merge. A character is a symbol of its own if it is a
+  // token; with `candidates`, a flag for each id, only if its token is one of these.
+  Bpe(const Vocabulary& vocabulary,
+      BpeOptions options,
+      std::size_t num_merges,
+      const std::vector<bool>* candidates = nullptr);
 
   // Adds the next merge in order of rank. A repeated pair takes the later rank.
   //
   // Errors: kDataLoss if a side or the joined text is no token.
   Status add_merge(const Vocabulary& vocabulary, std::string_view left, std::string_view right);
+
+  // Adds a merge of a rank, which several may share: the leftmost pair goes first then.
+  void add_merge(const Merge& merge);
 
   // True if every character gives a token of its own where it has no other: neither vanishes nor
   // joins the unknown one before it.

@@ -39,6 +39,7 @@ Result<DecodedPieces> DecodedPieces::make(const Vocabulary& vocabulary,
   DecodedPieces pieces;
   pieces.spans_.resize(vocabulary.size());
   pieces.byte_level_ = options.byte_level;
+  pieces.leading_spaces_ = options.leading_spaces;
   const ByteCharacters byte_characters;
   std::string decoded;
   for (std::size_t i = 0; i < pieces.spans_.size(); ++i) {
@@ -75,12 +76,25 @@ DecodedPieces::Piece DecodedPieces::piece(TokenId id) const {
   return {std::string_view(texts_).substr(span.offset, span.size), span.is_byte};
 }
 
-Detokenizer::Detokenizer(const DecodedPieces& pieces) : pieces_(&pieces) {
+Detokenizer::Detokenizer(const DecodedPieces& pieces, bool begins_text)
+    : pieces_(&pieces),
+      most_spaces_(begins_text ? pieces.leading_spaces() : 0),
+      spaces_left_(most_spaces_) {
   held_.reserve(kMaxRunBytes);
+}
+
+// Leaves spaces out of what stands in `out` from `begin`, as long as nothing else came before.
+void Detokenizer::leave_out_spaces(std::size_t begin, std::string& out) {
+  if (spaces_left_ == 0 || out.size() == begin) return;
+  std::size_t end = begin;
+  while (end < out.size() && out[end] == ' ' && end - begin < spaces_left_) ++end;
+  spaces_left_ = end == out.size() ? spaces_left_ - (end - begin) : 0;
+  out.erase(begin, end - begin);
 }
 
 void Detokenizer::push(TokenId id, std::string& out) {
   const DecodedPieces::Piece piece = pieces_->piece(id);
+  const std::size_t begin = out.size();
   if (pieces_->byte_level()) {
     push_byte_level(piece.text, out);
   } else if (piece.is_byte) {
@@ -89,15 +103,19 @@ void Detokenizer::push(TokenId id, std::string& out) {
     end_run(out);
     out += piece.text;
   }
+  leave_out_spaces(begin, out);
 }
 
 void Detokenizer::finish(std::string& out) {
+  const std::size_t begin = out.size();
   if (pieces_->byte_level()) {
     if (!held_.empty()) out += kReplacementCharacter;
     held_.clear();
   } else {
     end_run(out);
   }
+  leave_out_spaces(begin, out);
+  spaces_left_ = most_spaces_;
 }
 
 void Detokenizer::push_byte_level(std::string_view bytes, std::string& out) {

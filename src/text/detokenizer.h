@@ -24,6 +24,8 @@ struct DecoderOptions {
   bool byte_fallback = false;
   // Replacements within each token, in order.
   std::vector<std::pair<std::string, std::string>> replacements;
+  // So many spaces at the beginning of a whole text are left out, if they are there.
+  std::size_t leading_spaces = 0;
 };
 
 // The decoded form of every id. Immutable.
@@ -45,6 +47,7 @@ class DecodedPieces {
   // U+FFFD for an id without a token.
   Piece piece(TokenId id) const;
   bool byte_level() const { return byte_level_; }
+  std::size_t leading_spaces() const { return leading_spaces_; }
   // Allocated.
   std::size_t memory_bytes() const { return texts_.capacity() + spans_.capacity() * sizeof(Span); }
 
@@ -59,6 +62,7 @@ class DecodedPieces {
   std::string texts_;
   std::vector<Span> spans_;
   bool byte_level_ = false;
+  std::size_t leading_spaces_ = 0;
 };
 
 // Joins pieces. Holds back bytes until it is known how they decode:
@@ -71,7 +75,8 @@ class Detokenizer {
   // A longer run is closed there: its finished characters come out and the rest begins a new run.
   static constexpr std::size_t kMaxRunBytes = 4096;
 
-  explicit Detokenizer(const DecodedPieces& pieces);
+  // begins_text: nothing stands in front, so that leading spaces are left out as the decoder says.
+  explicit Detokenizer(const DecodedPieces& pieces, bool begins_text = true);
 
   // Appends the text that `id` completes. Allocates nothing but what `out` needs.
   void push(TokenId id, std::string& out);
@@ -80,12 +85,15 @@ class Detokenizer {
   void finish(std::string& out);
 
  private:
+  void leave_out_spaces(std::size_t begin, std::string& out);
   void push_run_byte(char byte, std::string& out);
   void push_byte_level(std::string_view bytes, std::string& out);
   void end_run(std::string& out);
   void emit_complete_prefix(std::string& out);
 
   const DecodedPieces* pieces_;
+  std::size_t most_spaces_;  // to leave out of a whole text
+  std::size_t spaces_left_;  // to leave out of what is still to come
   std::string held_;
   // Where the unfinished character begins in held_; everything before it is valid.
   std::size_t unfinished_ = 0;

@@ -105,6 +105,8 @@ Result<std::string> Normalizer::apply(std::string_view text) const {
         return data_loss("[tokenizer] normalizer: expected at most {} times a text, got more",
                          kMostGrowth);
       }
+    } else if (const auto* prepend = std::get_if<PrependStep>(&step)) {
+      if (!current.empty()) next = prepend->text + current;
     } else {
       append_nfc(current, next);
     }
@@ -119,6 +121,7 @@ std::size_t Normalizer::most_shrink() const {
   constexpr std::size_t kMost = std::size_t{1} << 20;
   std::size_t shrink = 1;
   for (const NormalizerStep& step : steps_) {
+    if (std::holds_alternative<PrependStep>(step)) continue;
     std::size_t factor = kComposition;
     if (const auto* replace = std::get_if<ReplaceStep>(&step)) {
       if (replace->to.empty()) return 0;

@@ -16,11 +16,16 @@ struct ReplaceStep {
   std::string to;
 };
 
+// A text that is not empty gets `text` in front.
+struct PrependStep {
+  std::string text;
+};
+
 // Unicode normalisation form C. A run of more than a thousand combining characters is composed in
 // parts, which keeps the cost linear; no real text has one.
 struct NfcStep {};
 
-using NormalizerStep = std::variant<ReplaceStep, NfcStep>;
+using NormalizerStep = std::variant<ReplaceStep, PrependStep, NfcStep>;
 
 class Normalizer {
  public:

@@ -22,7 +22,7 @@ Result<TextStream> TextStream::create(const Tokenizer& tokenizer,
                                       const std::vector<std::string>& stop_strings) {
   KAKEYA_ASSIGN_OR_RETURN(StopStringMatcher matcher, StopStringMatcher::create(stop_strings));
   return TextStream(
-      std::unique_ptr<State>(new State{StreamDecoder(tokenizer), std::move(matcher)}));
+      std::unique_ptr<State>(new State{StreamDecoder(tokenizer, true, false), std::move(matcher)}));
 }
 
 bool TextStream::push(TokenId id, std::string& text) {

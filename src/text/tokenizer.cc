@@ -19,6 +19,7 @@ struct Tokenizer::Impl {
   // Buffers of one call of encode.
   struct Scratch {
     std::string normalized;
+    std::string marked;
     std::string byte_characters;
     std::vector<std::string_view> words;
     Bpe::Scratch bpe;
@@ -104,6 +105,23 @@ struct Tokenizer::Impl {
     return {};
   }
 
+  // The spaces of `text` as parts.metaspace says.
+  std::string mark_spaces(std::string_view text, bool is_first) const {
+    const Metaspace& metaspace = *parts.metaspace;
+    std::string marked;
+    for (const char c : text) {
+      if (c == ' ') {
+        marked += metaspace.replacement;
+      } else {
+        marked += c;
+      }
+    }
+    const bool prefixed = metaspace.prefix == Metaspace::Prefix::kEach ||
+                          (metaspace.prefix == Metaspace::Prefix::kFirst && is_first);
+    if (!prefixed || marked.starts_with(metaspace.replacement)) return marked;
+    return metaspace.replacement + marked;
+  }
+
   void encode_word(std::string_view word, Scratch& scratch, std::vector<TokenId>& ids) const {
     if (parts.byte_level) {
       scratch.byte_characters.clear();
@@ -111,7 +129,8 @@ struct Tokenizer::Impl {
       word = scratch.byte_characters;
     }
     if (parts.ignore_merges) {
-      if (const auto id = parts.vocabulary.find(word)) {
+      const auto id = parts.vocabulary.find(word);
+      if (id && !special[static_cast<std::size_t>(*id)]) {
         ids.push_back(*id);
         return;
       }
@@ -132,8 +151,13 @@ struct Tokenizer::Impl {
       ids.push_back(id);
       return check_size();
     };
+    bool is_first = false;  // nothing of the text stands in front of scratch.normalized
     const auto on_normalized = [&](TextRange stretch) -> Status {
-      const std::string_view normalized = part(scratch.normalized, stretch);
+      std::string_view normalized = part(scratch.normalized, stretch);
+      if (parts.metaspace) {
+        scratch.marked = mark_spaces(normalized, is_first && stretch.begin == 0);
+        normalized = scratch.marked;
+      }
       KAKEYA_TRY(parts.pre_tokenizer.split(normalized, time, scratch.words));
       for (const std::string_view word : scratch.words) {
         encode_word(word, scratch, ids);
@@ -143,6 +167,7 @@ struct Tokenizer::Impl {
     };
     const auto on_raw = [&](TextRange stretch) -> Status {
       KAKEYA_ASSIGN_OR_RETURN(scratch.normalized, parts.normalizer.apply(part(text, stretch)));
+      is_first = stretch.begin == 0;
       // A normaliser moves places, so that a plain part makes all around it plain.
       const bool match_special = options.parse_special && !overlaps(options.plain, stretch);
       return split_at_added_tokens(normalized_matcher, scratch.normalized, match_special, {},
@@ -242,8 +267,10 @@ std::size_t Tokenizer::least_tokens(std::size_t bytes) const {
   return most == 0 ? 0 : bytes / most + (bytes % most > 0 ? 1 : 0);
 }
 
-std::string Tokenizer::decode(std::span<const TokenId> ids, bool skip_special) const {
-  Detokenizer detokenizer(impl_->pieces);
+std::string Tokenizer::decode(std::span<const TokenId> ids,
+                              bool skip_special,
+                              bool begins_text) const {
+  Detokenizer detokenizer(impl_->pieces, begins_text);
   std::string text;
   for (const TokenId id : ids) {
     if (skip_special && is_special(id)) continue;
@@ -296,9 +323,9 @@ struct StreamDecoder::State {
   bool skip_special;
 };
 
-StreamDecoder::StreamDecoder(const Tokenizer& tokenizer, bool skip_special)
-    : state_(new State{tokenizer.impl_.get(), Detokenizer(tokenizer.impl_->pieces), skip_special}) {
-}
+StreamDecoder::StreamDecoder(const Tokenizer& tokenizer, bool skip_special, bool begins_text)
+    : state_(new State{tokenizer.impl_.get(), Detokenizer(tokenizer.impl_->pieces, begins_text),
+                       skip_special}) {}
 StreamDecoder::StreamDecoder(StreamDecoder&&) noexcept = default;
 StreamDecoder& StreamDecoder::operator=(StreamDecoder&&) noexcept = default;
 StreamDecoder::~StreamDecoder() = default;

@@ -3,7 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <nlohmann/json.hpp>
+#include <limits>
 #include <string>
 #include <utility>
 #include <vector>
@@ -12,6 +12,8 @@
 #include "formats/printable.h"
 #include "formats/text_ends.h"
 #include "text/added_tokens.h"
+#include "text/score_merges.h"
+#include "text/tokenizer_gguf_tables.h"
 #include "text/utf8.h"
 
 namespace kakeya {
@@ -22,8 +24,11 @@ constexpr const char* kPre = "tokenizer.ggml.pre";
 constexpr const char* kTokens = "tokenizer.ggml.tokens";
 constexpr const char* kTypes = "tokenizer.ggml.token_type";
 constexpr const char* kMerges = "tokenizer.ggml.merges";
+constexpr const char* kScores = "tokenizer.ggml.scores";
 constexpr const char* kUnknown = "tokenizer.ggml.unknown_token_id";
-constexpr std::int64_t kMaxId = Vocabulary::kMaxId;
+constexpr const char* kPrefix = "tokenizer.ggml.add_space_prefix";
+constexpr const char* kTrims = "tokenizer.ggml.remove_extra_whitespaces";
+constexpr const char* kCharacters = "tokenizer.ggml.precompiled_charsmap";
 
 // The kinds of tokens, by the numbers of the file.
 enum TokenType : std::int64_t {
@@ -35,62 +40,64 @@ enum TokenType : std::int64_t {
   kByte = 6
 };
 
-// How Qwen's tokenizer.json cuts text; its name in GGUF files is "qwen2".
-constexpr std::string_view kQwen2Pattern =
-    R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)";
-
-// The rows of an embedding that stand for no token are written as tokens, too.
-bool is_padding(std::string_view text, std::int64_t type, std::size_t id) {
-  return type == kUnused && text == fmt::format("[PAD{}]", id);
+Unexpected unknown_name(const GgufFile& file,
+                        std::string_view key,
+                        std::string_view expected,
+                        std::string_view got) {
+  return error(StatusCode::kUnimplemented, "{}: key {}: expected {}, got \"{}\"", file.path(), key,
+               expected, printable(got));
 }
 
-// Where a merge "left right" is cut; a space that belongs to the left side can only be its first
-// character.
-std::size_t cut_of_merge(std::string_view merge) {
-  return merge.find(' ', 1);
-}
-
-class Reader {
+class GgufTokenizerReader {
  public:
-  explicit Reader(const GgufFile& file) : file_(file) {}
+  explicit GgufTokenizerReader(const GgufFile& file) : file_(file) {}
 
-  Result<TokenizerParts> read() {
-    KAKEYA_ASSIGN_OR_RETURN(const auto model, file_.text(kModel));
-    KAKEYA_TRY(read_tokens(model == "gemma4"));
-    if (model == "gemma4") {
-      KAKEYA_TRY(set_up_gemma4());
-    } else if (model == "gpt2") {
-      KAKEYA_TRY(set_up_qwen2());
-    } else {
-      return unsupported(kModel, "gemma4 or gpt2", model);
-    }
-    KAKEYA_TRY(read_merges());
-    return std::move(parts_);
+  Result<GgufTokenizer> read() {
+    KAKEYA_ASSIGN_OR_RETURN(read_.kind, gguf_tokenizer_kind(file_));
+    KAKEYA_TRY(reject_other_rules());
+    KAKEYA_TRY(read_tokens());
+    KAKEYA_TRY(read_unknown());
+    // Adds the stages around the model.
+    auto stages = parse_tokenizer_pipeline(fmt::format("{{{}}}", read_.kind->pipeline()), parts());
+    if (!stages) return Unexpected(stages.error().with_context(file_.path()));
+    parts().ignore_merges = read_.kind->ignore_merges;
+    KAKEYA_TRY(read_.kind->has_scores ? read_scores() : read_merges());
+    return std::move(read_);
   }
 
  private:
-  Unexpected unsupported(std::string_view key,
-                         std::string_view expected,
-                         std::string_view got) const {
-    return error(StatusCode::kUnimplemented, "{}: key {}: expected {}, got \"{}\"", file_.path(),
-                 key, expected, printable(got));
+  TokenizerParts& parts() { return read_.parts; }
+
+  // Rules of SentencePiece that change ids and that no supported file has.
+  Status reject_other_rules() const {
+    if (!read_.kind->has_scores) return {};
+    KAKEYA_ASSIGN_OR_RETURN(const bool trims, file_.boolean_or(kTrims, false));
+    if (!trims && file_.find_value(kCharacters) == nullptr) return {};
+    return error(StatusCode::kUnimplemented, "{}: key {}: what it stands for is not supported",
+                 file_.path(), trims ? kTrims : kCharacters);
   }
 
-  Status read_tokens(bool gemma4) {
-    KAKEYA_ASSIGN_OR_RETURN(const auto texts, file_.texts(kTokens));
-    KAKEYA_ASSIGN_OR_RETURN(const auto types, file_.integers(kTypes, {kNormal, kByte}));
+  Status read_tokens() {
+    KAKEYA_ASSIGN_OR_RETURN(read_.texts, file_.texts(kTokens));
+    KAKEYA_ASSIGN_OR_RETURN(read_.types, file_.integers(kTypes, {kNormal, kByte}));
+    KAKEYA_ASSIGN_OR_RETURN(const auto architecture, file_.text_or("general.architecture", ""));
+    const auto ends = text_end_tokens(architecture);
+    const auto& texts = read_.texts;
+    const auto& types = read_.types;
     if (types.size() != texts.size() || texts.empty() || texts.size() > Vocabulary::kMaxId) {
       return data_loss("{}: expected 1 to {} tokens and as many types, got {} and {}", file_.path(),
                        Vocabulary::kMaxId, texts.size(), types.size());
     }
     for (std::size_t id = 0; id < texts.size(); ++id) {
-      if (is_padding(texts[id], types[id], id)) continue;
+      if (is_gguf_padding(texts[id], types[id], id)) continue;
       if (!is_valid_utf8(texts[id])) {
         return data_loss("{}: token {}: expected UTF-8, got \"{}\"", file_.path(), id,
                          printable(texts[id]));
       }
-      KAKEYA_TRY(parts_.vocabulary.add(texts[id], static_cast<std::int64_t>(id)));
-      KAKEYA_TRY(add_if_added(texts[id], types[id], static_cast<TokenId>(id), gemma4));
+      KAKEYA_TRY(parts().vocabulary.add(texts[id], static_cast<std::int64_t>(id)));
+      // Some converters give the ends of texts the type of plain text: the text decides.
+      const bool end = types[id] == kNormal && std::ranges::count(ends, texts[id]) > 0;
+      KAKEYA_TRY(add_if_added(texts[id], end ? kControl : types[id], static_cast<TokenId>(id)));
     }
     return {};
   }
@@ -98,54 +105,43 @@ class Reader {
   // Tokens that are matched in the text before anything else. Those of Gemma 4 are all special:
   // writers mark some as the user's only so that they are shown, and as such they would be read
   // from texts that must not spell control tokens.
-  Status add_if_added(std::string_view text, std::int64_t type, TokenId id, bool gemma4) {
-    // Some converters give the ends of texts the type of plain text: the text decides.
-    const bool end = type == kNormal && std::ranges::count(text_end_tokens(gemma4), text) > 0;
-    const bool control = end || type == kControl || type == kUnknownToken;
+  Status add_if_added(std::string_view text, std::int64_t type, TokenId id) {
+    const bool control = type == kControl || type == kUnknownToken;
     if (!control && type != kUserDefined) return {};
     if (text.empty()) return {};
     if (text.size() > AddedTokenMatcher::kMaxTokenBytes) {
       return data_loss("{}: token {}: expected at most {} bytes of a control token, got {}",
                        file_.path(), id, AddedTokenMatcher::kMaxTokenBytes, text.size());
     }
-    parts_.added_tokens.push_back(
-        {.text = std::string(text), .id = id, .special = control || gemma4, .normalized = false});
+    parts().added_tokens.push_back({.text = std::string(text),
+                                    .id = id,
+                                    .special = control || read_.kind->special_added,
+                                    .normalized = false});
     return {};
   }
 
-  Status set_up_gemma4() {
-    parts_.normalizer.add(ReplaceStep{" ", "\u2581"});
-    parts_.decoder.replacements.emplace_back("\u2581", " ");
-    parts_.decoder.byte_fallback = true;
-    options_.byte_fallback = true;
-    options_.fuse_unknown = true;
-    if (file_.find_value(kUnknown) == nullptr) return {};
-    const auto last = static_cast<std::int64_t>(parts_.vocabulary.size()) - 1;
+  Status read_unknown() {
+    if (read_.kind->byte_level || file_.find_value(kUnknown) == nullptr) return {};
+    const auto last = static_cast<std::int64_t>(parts().vocabulary.size()) - 1;
     KAKEYA_ASSIGN_OR_RETURN(const std::int64_t unknown, file_.integer(kUnknown, {0, last}));
-    options_.unknown = static_cast<TokenId>(unknown);
+    read_.unknown = static_cast<TokenId>(unknown);
     return {};
   }
 
-  Status set_up_qwen2() {
-    KAKEYA_ASSIGN_OR_RETURN(const auto pre, file_.text(kPre));
-    if (pre != "qwen2") return unsupported(kPre, "qwen2", pre);
-    parts_.normalizer.add(NfcStep{});
-    KAKEYA_ASSIGN_OR_RETURN(auto pattern, Regex::compile(kQwen2Pattern));
-    parts_.pre_tokenizer.add({std::move(pattern), SplitBehavior::kIsolated, false});
-    parts_.byte_level = true;
-    parts_.decoder.byte_level = true;
-    return {};
+  BpeOptions options() const {
+    const bool by_bytes = !read_.kind->byte_level;
+    return {.byte_fallback = by_bytes, .fuse_unknown = by_bytes, .unknown = read_.unknown};
   }
 
   Status read_merges() {
     KAKEYA_ASSIGN_OR_RETURN(const auto merges, file_.texts(kMerges));
-    parts_.bpe = Bpe(parts_.vocabulary, options_, merges.size());
+    parts().bpe = Bpe(parts().vocabulary, options(), merges.size());
     for (std::size_t i = 0; i < merges.size(); ++i) {
       const std::string_view merge = merges[i];
-      const std::size_t space = cut_of_merge(merge);
+      const std::size_t space = cut_of_gguf_merge(merge);
       const bool split = space != std::string_view::npos;
-      if (split && parts_.bpe.add_merge(parts_.vocabulary, merge.substr(0, space),
-                                        merge.substr(space + 1))) {
+      if (split && parts().bpe.add_merge(parts().vocabulary, merge.substr(0, space),
+                                         merge.substr(space + 1))) {
         continue;
       }
       return data_loss("{}: merge {}: expected two tokens that make a third, got \"{}\"",
@@ -154,120 +150,66 @@ class Reader {
     return {};
   }
 
+  Status read_scores() {
+    constexpr double kMost = std::numeric_limits<float>::max();
+    KAKEYA_ASSIGN_OR_RETURN(std::vector<double> scores, file_.numbers(kScores, {-kMost, kMost}));
+    if (scores.size() != read_.texts.size()) {
+      return data_loss("{}: key {}: expected {} scores, one a token, got {}", file_.path(), kScores,
+                       read_.texts.size(), scores.size());
+    }
+    // Rows of padding at the end are no part of the vocabulary.
+    scores.resize(parts().vocabulary.size());
+    std::vector<bool> candidates(scores.size());
+    for (std::size_t id = 0; id < candidates.size(); ++id) {
+      candidates[id] = read_.types[id] == kNormal || read_.types[id] == kUserDefined;
+    }
+    auto merges = merges_of_scores(parts().vocabulary, candidates, scores);
+    if (!merges) return Unexpected(merges.error().with_context(file_.path()));
+    read_.merges = std::move(*merges);
+    parts().bpe = Bpe(parts().vocabulary, options(), read_.merges.size(), &candidates);
+    for (const Merge& merge : read_.merges) parts().bpe.add_merge(merge);
+    return {};
+  }
+
   const GgufFile& file_;
-  TokenizerParts parts_;
-  BpeOptions options_;
+  GgufTokenizer read_;
 };
 
-// The frame around the tokens in a tokenizer.json; {0}: the added ones, {1}: the text of the
-// unknown token, {2}: the vocabulary, {3}: the merges.
-constexpr std::string_view kGemma4Json = R"({{
-  "version": "1.0",
-  "truncation": null,
-  "padding": null,
-  "added_tokens": [{0}
-  ],
-  "normalizer": {{"type": "Replace", "pattern": {{"String": " "}}, "content": "\u2581"}},
-  "pre_tokenizer": {{"type": "Split", "pattern": {{"String": " "}},
-    "behavior": "MergedWithPrevious", "invert": false}},
-  "post_processor": null,
-  "decoder": {{"type": "Sequence", "decoders": [
-    {{"type": "Replace", "pattern": {{"String": "\u2581"}}, "content": " "}},
-    {{"type": "ByteFallback"}}, {{"type": "Fuse"}}]}},
-  "model": {{"type": "BPE", "dropout": null, "unk_token": {1},
-    "continuing_subword_prefix": null, "end_of_word_suffix": null,
-    "fuse_unk": true, "byte_fallback": true, "ignore_merges": false,
-    "vocab": {{{2}
-    }},
-    "merges": [{3}
-    ]
-  }}
-}}
-)";
-
-// {4}: the expression that cuts text.
-constexpr std::string_view kQwen2Json = R"({{
-  "version": "1.0",
-  "truncation": null,
-  "padding": null,
-  "added_tokens": [{0}
-  ],
-  "normalizer": {{"type": "NFC"}},
-  "pre_tokenizer": {{"type": "Sequence", "pretokenizers": [
-    {{"type": "Split", "pattern": {{"Regex": {4}}}, "behavior": "Isolated", "invert": false}},
-    {{"type": "ByteLevel", "add_prefix_space": false, "trim_offsets": false, "use_regex": false}}]}},
-  "post_processor": {{"type": "ByteLevel", "add_prefix_space": false, "trim_offsets": false,
-    "use_regex": false}},
-  "decoder": {{"type": "ByteLevel", "add_prefix_space": false, "trim_offsets": false,
-    "use_regex": false}},
-  "model": {{"type": "BPE", "dropout": null, "unk_token": {1},
-    "continuing_subword_prefix": "", "end_of_word_suffix": "",
-    "fuse_unk": false, "byte_fallback": false, "ignore_merges": false,
-    "vocab": {{{2}
-    }},
-    "merges": [{3}
-    ]
-  }}
-}}
-)";
-
-std::string json_text(std::string_view text) {
-  return nlohmann::json(text).dump();
-}
-
-// Appends `item` to a list of which each item has a line.
-void append_item(std::string& list, std::string_view item) {
-  list += fmt::format("{}\n      {}", list.empty() ? "" : ",", item);
-}
-
-std::string added_token_json(const AddedToken& token) {
-  return fmt::format(
-      R"({{"id": {}, "content": {}, "single_word": false, "lstrip": false, "rstrip": false, )"
-      R"("normalized": false, "special": {}}})",
-      token.id, json_text(token.text), token.special);
-}
-
 }  // namespace
+
+bool is_gguf_padding(std::string_view text, std::int64_t type, std::size_t id) {
+  return type == kUnused && text == fmt::format("[PAD{}]", id);
+}
+
+std::size_t cut_of_gguf_merge(std::string_view merge) {
+  return merge.find(' ', 1);
+}
+
+Result<const GgufTokenizerKind*> gguf_tokenizer_kind(const GgufFile& file) {
+  KAKEYA_ASSIGN_OR_RETURN(const auto model, file.text(kModel));
+  KAKEYA_ASSIGN_OR_RETURN(const auto pre, file.text_or(kPre, ""));
+  KAKEYA_ASSIGN_OR_RETURN(const bool prefix, file.boolean_or(kPrefix, true));
+  const GgufTokenizerKind* kind = find_gguf_tokenizer_kind(model, pre, prefix);
+  if (kind != nullptr) return kind;
+  if (model != "gpt2") return unknown_name(file, kModel, known_gguf_tokenizer_models(), model);
+  if (file.find_value(kPre) != nullptr) {
+    return unknown_name(file, kPre, known_gguf_pre_tokenizers(), pre);
+  }
+  return error(StatusCode::kNotFound, "{}: key {}: expected {}, got none", file.path(), kPre,
+               known_gguf_pre_tokenizers());
+}
+
+Result<GgufTokenizer> read_gguf_tokenizer_tables(const GgufFile& file) {
+  return GgufTokenizerReader(file).read();
+}
 
 bool has_gguf_tokenizer(const GgufFile& file) {
   return file.find_value(kTokens) != nullptr;
 }
 
 Result<TokenizerParts> read_gguf_tokenizer(const GgufFile& file) {
-  return Reader(file).read();
-}
-
-Result<std::string> gguf_tokenizer_json(const GgufFile& file) {
-  // Checks the lists that are read here once more.
-  KAKEYA_ASSIGN_OR_RETURN(const TokenizerParts parts, read_gguf_tokenizer(file));
-  KAKEYA_ASSIGN_OR_RETURN(const auto texts, file.texts(kTokens));
-  KAKEYA_ASSIGN_OR_RETURN(const auto types, file.integers(kTypes, {kNormal, kByte}));
-  KAKEYA_ASSIGN_OR_RETURN(const auto merges, file.texts(kMerges));
-  std::string added;
-  std::vector<bool> is_added(texts.size());
-  for (const AddedToken& token : parts.added_tokens) {
-    is_added[static_cast<std::size_t>(token.id)] = true;
-    append_item(added, added_token_json(token));
-  }
-  std::string vocabulary;
-  for (std::size_t id = 0; id < texts.size(); ++id) {
-    // Qwen's vocabulary ends where its added tokens begin; Gemma's holds them.
-    if (is_padding(texts[id], types[id], id) || (parts.byte_level && is_added[id])) continue;
-    append_item(vocabulary, fmt::format("{}: {}", json_text(texts[id]), id));
-  }
-  std::string pairs;
-  for (const std::string_view merge : merges) {
-    const std::size_t space = cut_of_merge(merge);
-    append_item(pairs, fmt::format("[{}, {}]", json_text(merge.substr(0, space)),
-                                   json_text(merge.substr(space + 1))));
-  }
-  std::string unknown = "null";
-  if (!parts.byte_level && file.find_value(kUnknown) != nullptr) {
-    KAKEYA_ASSIGN_OR_RETURN(const std::int64_t id, file.integer(kUnknown, {0, kMaxId}));
-    unknown = json_text(texts[static_cast<std::size_t>(id)]);
-  }
-  return fmt::format(fmt::runtime(parts.byte_level ? kQwen2Json : kGemma4Json), added, unknown,
-                     vocabulary, pairs, json_text(kQwen2Pattern));
+  KAKEYA_ASSIGN_OR_RETURN(GgufTokenizer read, read_gguf_tokenizer_tables(file));
+  return std::move(read.parts);
 }
 
 }  // namespace kakeya

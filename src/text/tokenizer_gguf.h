@@ -15,11 +15,13 @@ namespace kakeya {
 bool has_gguf_tokenizer(const GgufFile& file);
 
 // Errors: kNotFound or kInvalidArgument for a key that is missing or of another type; kDataLoss for
-// tokens or merges that do not fit together; kUnimplemented for another tokenizer than Gemma 4's
-// ("gemma4") and Qwen's ("gpt2" with the pre-tokenizer "qwen2"). Each names the file.
+// tokens, scores or merges that do not fit together; kUnimplemented for a tokenizer that is not in
+// the table of tokenizer_gguf_kinds.cc. Each names the file.
 Result<TokenizerParts> read_gguf_tokenizer(const GgufFile& file);
 
-// A tokenizer.json that gives the same ids, in the form of those that Gemma 4 and Qwen publish.
+// A tokenizer.json that gives the same ids, in the form of the published ones. Scores become merges
+// in the order of their ranks: only two merges of equal rank that share a token, of which the
+// leftmost goes first here, may go the other way round there.
 // Errors: as above.
 Result<std::string> gguf_tokenizer_json(const GgufFile& file);
 

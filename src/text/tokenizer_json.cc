@@ -11,6 +11,7 @@
 #include "formats/file_kind.h"
 #include "formats/printable.h"
 #include "text/added_tokens.h"
+#include "text/tokenizer_json_fields.h"
 
 namespace kakeya {
 namespace {
@@ -18,211 +19,14 @@ namespace {
 using simdjson::dom::array;
 using simdjson::dom::element;
 using simdjson::dom::object;
+using tokenizer_json::as;
+using tokenizer_json::find;
+using tokenizer_json::get_or;
+using tokenizer_json::kMaxDepth;
+using tokenizer_json::require;
+using tokenizer_json::unsupported;
 
 constexpr std::size_t kMaxJsonBytes = std::size_t{1} << 30;
-constexpr std::size_t kMaxJsonDepth = 64;
-constexpr std::size_t kMaxComponents = 64;  // steps of one pipeline stage
-
-// The value of `key`; nothing if it is absent or null.
-std::optional<element> find(object parent, std::string_view key) {
-  element value;
-  if (parent[key].get(value) != simdjson::SUCCESS || value.is_null()) return std::nullopt;
-  return value;
-}
-
-template <typename T>
-Result<T> as(element value, std::string_view what) {
-  T result;
-  if (value.get(result) == simdjson::SUCCESS) return result;
-  return data_loss("[tokenizer] '{}' has the wrong JSON type", what);
-}
-
-template <typename T>
-Result<T> require(object parent, std::string_view key) {
-  const auto value = find(parent, key);
-  if (!value) return data_loss("[tokenizer] '{}' is missing", key);
-  return as<T>(*value, key);
-}
-
-template <typename T>
-Result<T> get_or(object parent, std::string_view key, T fallback) {
-  const auto value = find(parent, key);
-  if (!value) return fallback;
-  return as<T>(*value, key);
-}
-
-Unexpected unsupported(std::string_view stage, std::string_view what) {
-  return error(StatusCode::kUnimplemented, "[tokenizer] {} '{}' is not supported", stage,
-               printable(what));
-}
-
-// The steps of a pipeline stage: the component itself, or what its Sequence lists under list_key,
-// nested sequences opened.
-Status flatten(object component,
-               std::string_view list_key,
-               std::size_t depth,
-               std::vector<object>& steps) {
-  KAKEYA_ASSIGN_OR_RETURN(const auto type, require<std::string_view>(component, "type"));
-  if (type != "Sequence") {
-    if (steps.size() >= kMaxComponents) return data_loss("[tokenizer] '{}' is too long", list_key);
-    steps.push_back(component);
-    return {};
-  }
-  if (depth > kMaxJsonDepth) return data_loss("[tokenizer] '{}' is nested too deeply", list_key);
-  KAKEYA_ASSIGN_OR_RETURN(const auto list, require<array>(component, list_key));
-  for (const element item : list) {
-    KAKEYA_ASSIGN_OR_RETURN(const auto inner, as<object>(item, list_key));
-    KAKEYA_TRY(flatten(inner, list_key, depth + 1, steps));
-  }
-  return {};
-}
-
-Result<std::vector<object>> stage_steps(object root,
-                                        std::string_view stage,
-                                        std::string_view list_key) {
-  std::vector<object> steps;
-  const auto value = find(root, stage);
-  if (!value) return steps;
-  KAKEYA_ASSIGN_OR_RETURN(const auto component, as<object>(*value, stage));
-  KAKEYA_TRY(flatten(component, list_key, 0, steps));
-  return steps;
-}
-
-// The literal text of a pattern {"String": text}; kUnimplemented for an expression.
-Result<std::string> literal_pattern(object step, std::string_view stage) {
-  KAKEYA_ASSIGN_OR_RETURN(const auto pattern, require<object>(step, "pattern"));
-  if (find(pattern, "Regex")) return unsupported(stage, "Replace by a regular expression");
-  KAKEYA_ASSIGN_OR_RETURN(const auto text, require<std::string_view>(pattern, "String"));
-  return std::string(text);
-}
-
-Status read_normalizer(object root, TokenizerParts& parts) {
-  KAKEYA_ASSIGN_OR_RETURN(const auto steps, stage_steps(root, "normalizer", "normalizers"));
-  for (const object step : steps) {
-    KAKEYA_ASSIGN_OR_RETURN(const auto type, require<std::string_view>(step, "type"));
-    if (type == "NFC") {
-      parts.normalizer.add(NfcStep{});
-    } else if (type == "Replace") {
-      KAKEYA_ASSIGN_OR_RETURN(auto from, literal_pattern(step, "normalizer"));
-      KAKEYA_ASSIGN_OR_RETURN(const auto to, require<std::string_view>(step, "content"));
-      parts.normalizer.add(ReplaceStep{std::move(from), std::string(to)});
-    } else {
-      return unsupported("normalizer", type);
-    }
-  }
-  return {};
-}
-
-Result<SplitBehavior> parse_behavior(std::string_view name) {
-  if (name == "Removed") return SplitBehavior::kRemoved;
-  if (name == "Isolated") return SplitBehavior::kIsolated;
-  if (name == "MergedWithPrevious") return SplitBehavior::kMergedWithPrevious;
-  if (name == "MergedWithNext") return SplitBehavior::kMergedWithNext;
-  if (name == "Contiguous") return SplitBehavior::kContiguous;
-  return unsupported("split behavior", name);
-}
-
-Result<Splitter> read_split(object step) {
-  Splitter splitter;
-  KAKEYA_ASSIGN_OR_RETURN(const auto pattern, require<object>(step, "pattern"));
-  if (const auto regex = find(pattern, "Regex")) {
-    KAKEYA_ASSIGN_OR_RETURN(const auto text, as<std::string_view>(*regex, "Regex"));
-    KAKEYA_ASSIGN_OR_RETURN(splitter.pattern, Regex::compile(text));
-  } else {
-    KAKEYA_ASSIGN_OR_RETURN(const auto text, require<std::string_view>(pattern, "String"));
-    splitter.pattern = std::string(text);
-  }
-  KAKEYA_ASSIGN_OR_RETURN(const auto behavior, require<std::string_view>(step, "behavior"));
-  KAKEYA_ASSIGN_OR_RETURN(splitter.behavior, parse_behavior(behavior));
-  KAKEYA_ASSIGN_OR_RETURN(splitter.invert, get_or(step, "invert", false));
-  return splitter;
-}
-
-Status read_byte_level(object step, TokenizerParts& parts) {
-  KAKEYA_ASSIGN_OR_RETURN(const bool add_prefix_space, get_or(step, "add_prefix_space", true));
-  KAKEYA_ASSIGN_OR_RETURN(const bool use_regex, get_or(step, "use_regex", true));
-  if (add_prefix_space) return unsupported("pre_tokenizer", "ByteLevel with add_prefix_space");
-  if (use_regex) {
-    KAKEYA_ASSIGN_OR_RETURN(auto regex, Regex::compile(kByteLevelPattern));
-    parts.pre_tokenizer.add({std::move(regex), SplitBehavior::kIsolated, false});
-  }
-  parts.byte_level = true;
-  return {};
-}
-
-Status read_pre_tokenizer(object root, TokenizerParts& parts) {
-  KAKEYA_ASSIGN_OR_RETURN(const auto steps, stage_steps(root, "pre_tokenizer", "pretokenizers"));
-  for (const object step : steps) {
-    KAKEYA_ASSIGN_OR_RETURN(const auto type, require<std::string_view>(step, "type"));
-    if (parts.byte_level)
-      return unsupported("pre_tokenizer", "Sequence with steps after ByteLevel");
-    if (type == "Split") {
-      KAKEYA_ASSIGN_OR_RETURN(auto splitter, read_split(step));
-      parts.pre_tokenizer.add(std::move(splitter));
-    } else if (type == "ByteLevel") {
-      KAKEYA_TRY(read_byte_level(step, parts));
-    } else {
-      return unsupported("pre_tokenizer", type);
-    }
-  }
-  return {};
-}
-
-// A post-processor only adds tokens around the sequence, which encode never does; so the known
-// ones are accepted and have no effect.
-Status check_post_processor(object root) {
-  KAKEYA_ASSIGN_OR_RETURN(const auto steps, stage_steps(root, "post_processor", "processors"));
-  for (const object step : steps) {
-    KAKEYA_ASSIGN_OR_RETURN(const auto type, require<std::string_view>(step, "type"));
-    if (type != "ByteLevel" && type != "TemplateProcessing") {
-      return unsupported("post_processor", type);
-    }
-  }
-  return {};
-}
-
-Status read_decoder(object root, DecoderOptions& decoder) {
-  KAKEYA_ASSIGN_OR_RETURN(const auto steps, stage_steps(root, "decoder", "decoders"));
-  if (steps.empty()) return unsupported("decoder", "null");
-  bool fused = false;
-  for (const object step : steps) {
-    KAKEYA_ASSIGN_OR_RETURN(const auto type, require<std::string_view>(step, "type"));
-    // Each step works on single tokens, and byte runs and joining come last: then one table of
-    // decoded tokens does for all texts.
-    if (fused || (decoder.byte_fallback && type != "Fuse")) {
-      return unsupported("decoder", "Sequence in another order than Replace, ByteFallback, Fuse");
-    }
-    if (type == "ByteLevel" && steps.size() == 1) {
-      decoder.byte_level = true;
-    } else if (type == "Replace") {
-      KAKEYA_ASSIGN_OR_RETURN(auto from, literal_pattern(step, "decoder"));
-      KAKEYA_ASSIGN_OR_RETURN(const auto to, require<std::string_view>(step, "content"));
-      decoder.replacements.emplace_back(std::move(from), std::string(to));
-    } else if (type == "ByteFallback") {
-      decoder.byte_fallback = true;
-    } else if (type == "Fuse") {
-      fused = true;
-    } else {
-      return unsupported("decoder", type);
-    }
-  }
-  return {};
-}
-
-// A TemplateProcessing, alone or in a Sequence, lists what a single text becomes.
-std::optional<bool> special_token_in_front(simdjson::simdjson_result<element> processor) {
-  element first;
-  if (processor["single"].at(0).get(first) == simdjson::SUCCESS) {
-    return first["SpecialToken"].error() == simdjson::SUCCESS;
-  }
-  array processors;
-  if (processor["processors"].get(processors) != simdjson::SUCCESS) return std::nullopt;
-  for (const element one : processors) {
-    if (one["single"].at(0).get(first) != simdjson::SUCCESS) continue;
-    return first["SpecialToken"].error() == simdjson::SUCCESS;
-  }
-  return std::nullopt;
-}
 
 Status check_unsupported_model_options(object model) {
   KAKEYA_ASSIGN_OR_RETURN(const auto type, get_or<std::string_view>(model, "type", "BPE"));
@@ -342,7 +146,7 @@ Result<TokenizerParts> parse_tokenizer_json(std::string_view json) {
   }
   KAKEYA_TRY(check_no_lfs_pointer(std::as_bytes(std::span(json))));
   simdjson::dom::parser parser;
-  if (parser.allocate(json.size() + 1, kMaxJsonDepth) != simdjson::SUCCESS) {
+  if (parser.allocate(json.size() + 1, kMaxDepth) != simdjson::SUCCESS) {
     return error(StatusCode::kResourceExhausted, "[tokenizer] out of memory");
   }
   object root;
@@ -353,14 +157,7 @@ Result<TokenizerParts> parse_tokenizer_json(std::string_view json) {
   TokenizerParts parts;
   KAKEYA_TRY(read_model(root, parts));
   KAKEYA_TRY(read_added_tokens(root, parts));
-  KAKEYA_TRY(read_normalizer(root, parts));
-  KAKEYA_TRY(read_pre_tokenizer(root, parts));
-  KAKEYA_TRY(check_post_processor(root));
-  parts.special_token_in_front = special_token_in_front(root["post_processor"]);
-  KAKEYA_TRY(read_decoder(root, parts.decoder));
-  if (parts.byte_level != parts.decoder.byte_level) {
-    return unsupported("combination", "ByteLevel in only one of pre_tokenizer and decoder");
-  }
+  KAKEYA_TRY(tokenizer_json::read_pipeline(root, parts));
   return parts;
 }
 

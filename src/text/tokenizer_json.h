@@ -22,10 +22,18 @@ struct AddedToken {
   bool normalized;  // matched in the normalised text, in its own normalised form
 };
 
+// Spaces are written as `replacement`, which is put in front, too, of what does not begin with it.
+struct Metaspace {
+  enum class Prefix { kNone, kFirst, kEach };  // first: of the text alone
+  std::string replacement;
+  Prefix prefix = Prefix::kEach;
+};
+
 struct TokenizerParts {
   Vocabulary vocabulary;  // with the added tokens
   std::vector<AddedToken> added_tokens;
   Normalizer normalizer;
+  std::optional<Metaspace> metaspace;  // between the two
   PreTokenizer pre_tokenizer;
   bool byte_level = false;     // words are encoded in ByteCharacters
   bool ignore_merges = false;  // a word that is a token stays whole
@@ -38,5 +46,9 @@ struct TokenizerParts {
 
 // Errors: as Tokenizer::parse.
 Result<TokenizerParts> parse_tokenizer_json(std::string_view json);
+
+// Reads the stages around the model alone: an object with "normalizer", "pre_tokenizer",
+// "post_processor" and "decoder". Errors: as above.
+Status parse_tokenizer_pipeline(std::string_view json, TokenizerParts& parts);
 
 }  // namespace kakeya

@@ -183,8 +183,8 @@ TEST(Tokenizer, RejectsBrokenAndUnsupportedFilesWithAReason) {
          j["normalizer"] = {{"type", "BertNormalizer"}};
        },
        unsupported, "BertNormalizer"},
-      {"pre-tokenizer", [](json& j) { j["pre_tokenizer"]["type"] = "Metaspace"; }, unsupported,
-       "Metaspace"},
+      {"pre-tokenizer", [](json& j) { j["pre_tokenizer"]["type"] = "CharDelimiterSplit"; },
+       unsupported, "CharDelimiterSplit"},
       {"decoder",
        [](json& j) {
          j["decoder"] = {{"type", "WordPiece"}};

@@ -127,7 +127,7 @@ std::string completion_logprobs(const Tokenizer& tokenizer, const service::Answe
   for (const service::GeneratedToken& token : piece.tokens) {
     tokens.push_back(shown_token(tokenizer, token.id, "bytes:"));
     offsets.push_back(offset);
-    offset += service::characters_of(tokenizer.decode({&token.id, 1}));
+    offset += service::characters_of(tokenizer.decode({&token.id, 1}, true, false));
     if (tops.size() > 1) tops += ',';
     if (!token.logprobs) {
       logprobs.push_back(nullptr);

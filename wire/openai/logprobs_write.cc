@@ -20,7 +20,8 @@ std::string bytes_of_part(const Tokenizer& tokenizer, TokenId id, std::string_vi
 
 ordered_json logprob_json(const Tokenizer& tokenizer, const TokenLogprob& of) {
   const std::string text = shown_token(tokenizer, of.id, "");
-  const std::string part = bytes_of_part(tokenizer, of.id, tokenizer.decode({&of.id, 1}, false));
+  const std::string part =
+      bytes_of_part(tokenizer, of.id, tokenizer.decode({&of.id, 1}, false, false));
   ordered_json bytes = ordered_json::array();
   for (const char byte : part.empty() ? text : part) {
     bytes.push_back(static_cast<unsigned char>(byte));
@@ -31,7 +32,7 @@ ordered_json logprob_json(const Tokenizer& tokenizer, const TokenLogprob& of) {
 }  // namespace
 
 std::string shown_token(const Tokenizer& tokenizer, TokenId id, std::string_view prefix) {
-  const std::string text = tokenizer.decode({&id, 1}, false);
+  const std::string text = tokenizer.decode({&id, 1}, false, false);
   const std::string bytes = bytes_of_part(tokenizer, id, text);
   if (bytes.empty()) return text;
   std::string escaped(prefix);

@@ -105,7 +105,8 @@ service::Outcome<std::string> tokenize(const Engine& engine, std::string_view bo
   for (const TokenId id : *ids) {
     if (!tokens.empty()) tokens += ',';
     if (with_pieces) {
-      tokens += service::json_text({{"id", id}, {"piece", (*tokenizer)->decode({&id, 1}, false)}});
+      tokens +=
+          service::json_text({{"id", id}, {"piece", (*tokenizer)->decode({&id, 1}, false, false)}});
     } else {
       tokens += std::to_string(id);
     }
