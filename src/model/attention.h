@@ -20,7 +20,7 @@ struct AttentionWeights {
   std::unique_ptr<Matrix> o_proj;  // [D, H * E]
   WeightVector q_norm;             // [E]; empty: heads are not normed
   WeightVector k_norm;             // [E]; likewise
-  // What is added to the products; empty: nothing.
+  // Vectors that are added to the products; empty: none.
   WeightVector q_bias;  // [H * E]
   WeightVector k_bias;  // [K * E]
   WeightVector v_bias;  // [K * E]
