@@ -7,6 +7,7 @@
 #include <iterator>
 
 #include "base/status.h"
+#include "formats/families.h"
 #include "formats/printable.h"
 #include "formats/tensor_request.h"
 #include "tensor_totals.h"
@@ -27,10 +28,6 @@ TensorTotals dtype_totals(const Checkpoint& checkpoint) {
 
 std::string file_name(const SafetensorsFile& file) {
   return std::filesystem::path(file.path()).filename().string();
-}
-
-std::string_view architecture_name(Architecture architecture) {
-  return architecture == Architecture::kGemma4 ? "gemma4" : "qwen3";
 }
 
 std::int64_t sliding_layers(const ModelConfig& config) {
@@ -75,7 +72,7 @@ void add_layers(TextLines& lines, const ModelConfig& config) {
 }
 
 void add_config(TextLines& lines, const ModelConfig& config) {
-  lines.add("architecture", "{} ({})", architecture_name(config.architecture),
+  lines.add("architecture", "{} ({})", family_of(config.architecture).name,
             printable(config.model_type));
   add_layers(lines, config);
   if (config.enable_moe_block) {
@@ -264,7 +261,7 @@ std::string to_text(const InspectReport& report) {
 
 void add_summary(const ModelSummary& summary, nlohmann::ordered_json& json) {
   if (summary.config) {
-    json["architecture"] = architecture_name(summary.config->architecture);
+    json["architecture"] = family_of(summary.config->architecture).name;
     json["config"] = config_json(*summary.config);
     json["parameters"] = {{"total", summary.parameters.total},
                           {"touched_per_token", summary.parameters.touched_per_token}};

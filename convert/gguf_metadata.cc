@@ -1,9 +1,11 @@
 #include "convert/gguf_metadata.h"
 
 #include <algorithm>
+#include <cmath>
 #include <utility>
 
 #include "base/status.h"
+#include "formats/families.h"
 #include "formats/gguf_names.h"
 
 namespace kakeya {
@@ -51,6 +53,9 @@ void add_sizes(const ModelConfig& config, MetadataList& list) {
   list.own_size("attention.head_count", config.num_attention_heads);
   list.own("attention.layer_norm_rms_epsilon", config.rms_norm_eps);
   list.own("rope.freq_base", static_cast<float>(config.rope_full.rope_theta));
+  if (config.rope_full.factor == 1.0) return;
+  list.own("rope.scaling.type", std::string("linear"));
+  list.own("rope.scaling.factor", static_cast<float>(config.rope_full.factor));
 }
 
 // The sizes of each layer, as int32: a fact of the format.
@@ -101,12 +106,37 @@ void add_gemma4(const ModelConfig& config, MetadataList& list) {
   list.own_size("expert_feed_forward_length", config.moe_intermediate_size);
 }
 
-// Adds the keys of the layers of Qwen3 and of drafters.
+// Adds the keys of the layers of all families but Gemma 4, and of drafters.
 void add_plain_layers(const ModelConfig& config, MetadataList& list) {
   list.own_size("feed_forward_length", config.intermediate_size);
   list.own_size("attention.head_count_kv", config.num_key_value_heads);
   list.own_size("attention.key_length", config.head_dim);
   list.own_size("attention.value_length", config.head_dim);
+}
+
+void add_plain_model(const ModelConfig& config, MetadataList& list) {
+  add_plain_layers(config, list);
+  const Windows windows = family_of(config.architecture).windows;
+  if (config.sliding_window > 0 && windows == Windows::kByLayerType) {
+    add_windows(config, list);
+    list.own("rope.freq_base_swa", static_cast<float>(config.rope_sliding.rope_theta));
+  } else if (config.sliding_window > 0) {
+    list.own_size("attention.sliding_window", config.sliding_window);
+  }
+  const auto plain = static_cast<double>(config.head_dim);
+  if (config.query_pre_attn_scalar != 0.0 && config.query_pre_attn_scalar != plain) {
+    list.own("attention.scale", config.attention_scale(0));
+  }
+  if (config.final_logit_softcapping > 0.0F) {
+    list.own("final_logit_softcapping", config.final_logit_softcapping);
+  }
+  if (!config.enable_moe_block) {
+    list.own_size("rope.dimension_count", config.head_dim);
+    return;
+  }
+  list.own_size("expert_count", config.num_experts);
+  list.own_size("expert_used_count", config.top_k_experts);
+  list.own_size("expert_feed_forward_length", config.moe_intermediate_size);
 }
 
 void add_dflash(const DrafterConfig& config, MetadataList& list) {
@@ -128,9 +158,17 @@ void add_dflash(const DrafterConfig& config, MetadataList& list) {
   if (config.is_causal) list.own("attention.causal", *config.is_causal);
 }
 
+// Files say of all layers, or of full layers alone, that they are scaled.
 Status check_rope(const ModelConfig& config) {
-  if (config.rope_full.factor == 1.0 && config.rope_sliding.factor == 1.0) return {};
-  return error(StatusCode::kUnimplemented, "scaled RoPE is not written to GGUF files");
+  const bool own_base = family_of(config.architecture).defaults.rope_local_base_freq != 0.0;
+  const RopeParameters& full = config.rope_full;
+  const RopeParameters& sliding = config.rope_sliding;
+  const bool plain = sliding.factor == 1.0 && !sliding.llama3 && sliding.divisors.empty();
+  const bool same = sliding.factor == full.factor && sliding.llama3 == full.llama3 &&
+                    sliding.divisors == full.divisors;
+  const bool gemma4 = config.architecture == Architecture::kGemma4;
+  if (gemma4 ? plain && full.factor == 1.0 : (own_base ? plain : same)) return {};
+  return error(StatusCode::kUnimplemented, "scaled RoPE of this kind is not written to GGUF files");
 }
 
 }  // namespace
@@ -140,10 +178,10 @@ Result<std::vector<GgufMetadata>> gguf_model_metadata(const ModelConfig& config,
                                                       std::uint32_t file_type) {
   KAKEYA_TRY(check_rope(config));
   const bool gemma4 = config.architecture == Architecture::kGemma4;
-  MetadataList list(gemma4 ? GgufArchitecture::kGemma4 : GgufArchitecture::kQwen3);
+  MetadataList list(gguf_architecture_of(config.architecture));
   list.add_general(name, file_type);
   add_sizes(config, list);
-  gemma4 ? add_gemma4(config, list) : add_plain_layers(config, list);
+  gemma4 ? add_gemma4(config, list) : add_plain_model(config, list);
   return list.take();
 }
 
@@ -159,8 +197,17 @@ Result<std::vector<GgufMetadata>> gguf_drafter_metadata(const DrafterConfig& con
 }
 
 std::vector<float> gguf_rope_factors(const ModelConfig& config) {
-  if (config.architecture != Architecture::kGemma4) return {};
   const auto pairs = static_cast<std::size_t>(config.global_head_dim / 2);
+  const RopeParameters& rope = config.rope_full;
+  if (config.architecture != Architecture::kGemma4) {
+    std::vector<float> divisors = rope.divisors;
+    for (std::size_t i = 0; i < pairs && rope.llama3; ++i) {
+      const double exponent = static_cast<double>(i) / static_cast<double>(pairs);
+      divisors.push_back(
+          static_cast<float>(llama3_divisor(*rope.llama3, std::pow(rope.rope_theta, -exponent))));
+    }
+    return divisors;
+  }
   const double turning = static_cast<double>(pairs) * config.rope_full.partial_rotary_factor;
   std::vector<float> factors(pairs, 1e30F);
   std::fill_n(factors.begin(), std::min(static_cast<std::size_t>(turning), pairs), 1.0F);

@@ -24,8 +24,7 @@ namespace fs = std::filesystem;
 
 GgufArchitecture architecture_of(const SourceModel& model) {
   if (model.drafter) return GgufArchitecture::kDflash;
-  return model.config.architecture == Architecture::kGemma4 ? GgufArchitecture::kGemma4
-                                                            : GgufArchitecture::kQwen3;
+  return gguf_architecture_of(model.config.architecture);
 }
 
 Result<std::vector<OutputTensor>> gguf_tensors(const SourceModel& model, const GgufFileType& type) {
@@ -36,7 +35,7 @@ Result<std::vector<OutputTensor>> gguf_tensors(const SourceModel& model, const G
       return error(StatusCode::kUnimplemented, "{}: GGUF has no name for {}", model.path,
                    tensor.name);
     }
-    tensors.push_back({name, tensor.rows, gguf_encoding(model, tensor, type)});
+    tensors.push_back({name, tensor.rows_of_gguf(), gguf_encoding(model, tensor, type)});
   }
   return tensors;
 }

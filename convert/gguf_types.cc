@@ -59,7 +59,8 @@ std::pair<std::int64_t, std::int64_t> place_among_values(const SourceModel& mode
 
 // Norms, scales, and the router, whose mistakes are expensive.
 bool stays_f32(const NamedTensor& tensor) {
-  return tensor.rows.shape().size() < 2 || tensor.name.ends_with("router.proj.weight");
+  return tensor.rows.shape().size() < 2 || tensor.name.ends_with("router.proj.weight") ||
+         tensor.name.ends_with("mlp.gate.weight");
 }
 
 // llama.cpp counts every embedding of a model with a tied head, that of the layers too.

@@ -54,8 +54,10 @@ Result<ConversionReport> convert_to_hf(const std::string& source,
           "{}: {} is quantised: expected a type to decode it to (convert_to_hf::dtype)", source,
           tensor.name);
     }
-    tensors.push_back({prefix_of(model, config, tensor.name) + tensor.name, tensor.rows,
-                       dtype.value_or(tensor.rows.dtype())});
+    TensorRows rows = tensor.rows_of_safetensors();
+    const DType own = rows.dtype();
+    tensors.push_back({prefix_of(model, config, tensor.name) + tensor.name, std::move(rows),
+                       dtype.value_or(own)});
   }
   FolderOptions published = options;
   published.writer.format = "pt";

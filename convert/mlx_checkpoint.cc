@@ -12,7 +12,13 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 constexpr std::string_view kExperts = ".experts.";
-constexpr std::string_view kRouter = ".router.proj.weight";
+// In the place of an MLP, and what MLX calls them.
+constexpr std::string_view kOnlyExperts = ".mlp.experts.";
+constexpr std::string_view kOnlyExpertsOfMlx = ".mlp.switch_mlp.";
+
+bool is_router(std::string_view name) {
+  return name.ends_with(".router.proj.weight") || name.ends_with(".mlp.gate.weight");
+}
 
 // The format that mlx-lm quantises routers to, whatever the rest has: a wrong expert costs more
 // than a few bits of a small matrix.
@@ -44,21 +50,22 @@ TensorEncoding encoding_of(const std::string& name,
                            const TensorRows& rows,
                            const std::optional<AffineFormat>& format) {
   if (!format || !can_be_quantized(name, rows) || !divides(rows, *format)) return rows.dtype();
-  if (!name.ends_with(kRouter)) return *format;
+  if (!is_router(name)) return *format;
   return divides(rows, kRouterFormat) ? TensorEncoding(kRouterFormat) : rows.dtype();
 }
 
-// The tensor as MLX names it; fused experts become two.
+// The tensor as MLX names and holds it; fused experts become two.
 std::vector<NamedTensor> renamed(const NamedTensor& tensor) {
   const std::size_t at = tensor.name.find(kExperts);
-  if (at == std::string::npos) return {tensor};
-  const std::string stem = tensor.name.substr(0, at) + ".experts.switch_glu.";
+  if (at == std::string::npos) return {{tensor.name, tensor.rows_of_safetensors()}};
+  const std::size_t only = tensor.name.find(kOnlyExperts);
+  const std::string stem = only == std::string::npos
+                               ? tensor.name.substr(0, at) + ".experts.switch_glu."
+                               : tensor.name.substr(0, only) + std::string(kOnlyExpertsOfMlx);
   if (tensor.name.ends_with("down_proj")) return {{stem + "down_proj.weight", tensor.rows}};
-  const std::span<const TensorView> parts = tensor.rows.parts();
   const std::int64_t half = tensor.rows.shape()[1] / 2;
-  const bool split = parts.size() == 2;
-  return {{stem + "gate_proj.weight", split ? TensorRows(parts[0]) : tensor.rows.slice(0, half)},
-          {stem + "up_proj.weight", split ? TensorRows(parts[1]) : tensor.rows.slice(half, half)}};
+  return {{stem + "gate_proj.weight", tensor.rows.slice(0, half)},
+          {stem + "up_proj.weight", tensor.rows.slice(half, half)}};
 }
 
 std::string mlx_config(const SourceModel& model,
@@ -69,7 +76,7 @@ std::string mlx_config(const SourceModel& model,
       {"group_size", format.group_size}, {"bits", format.bits}, {"mode", "affine"}};
   for (const OutputTensor& tensor : tensors) {
     const auto* own = std::get_if<AffineFormat>(&tensor.encoding);
-    if (own == nullptr || !tensor.name.ends_with(kRouter)) continue;
+    if (own == nullptr || !is_router(tensor.name)) continue;
     const std::string path = tensor.name.substr(0, tensor.name.size() - kWeightSuffix.size());
     quantization[path] = {{"group_size", own->group_size}, {"bits", own->bits}};
   }

@@ -19,15 +19,27 @@ namespace fs = std::filesystem;
 
 constexpr std::string_view kFusedExperts = "experts.gate_up_proj";
 
-// The tensor as it is there: whole, or as the gate and up halves of fused experts.
+// The tensor as it is there: whole, as the gate and up halves of fused experts, or expert by
+// expert.
 std::optional<TensorRows> find_rows(const ResolvedTensors& tensors, const std::string& name) {
   if (const TensorView* view = tensors.find(name)) return TensorRows(*view);
+  const auto matrices = tensors.find_matrices(name);
+  if (!matrices.empty()) return TensorRows::of_matrices({matrices});
   if (!name.ends_with(kFusedExperts)) return std::nullopt;
   const std::string prefix = name.substr(0, name.size() - kFusedExperts.size());
   const TensorView* gate = tensors.find(prefix + "experts.gate_proj");
   const TensorView* up = tensors.find(prefix + "experts.up_proj");
-  if (gate == nullptr || up == nullptr) return std::nullopt;
-  return TensorRows({*gate, *up});
+  if (gate != nullptr && up != nullptr) return TensorRows({*gate, *up});
+  const auto gates = tensors.find_matrices(prefix + "experts.gate_proj");
+  const auto ups = tensors.find_matrices(prefix + "experts.up_proj");
+  if (gates.empty() || ups.empty()) return std::nullopt;
+  return TensorRows::of_matrices({gates, ups});
+}
+
+// The numbers that the network uses, of what the file holds.
+void undo_form(const TensorSpec& spec, bool gguf, TensorRows& rows) {
+  if (gguf && spec.paired_rows != 0) rows.reorder(spec.paired_rows);
+  if (!gguf && spec.less != 0.0F) rows.shift(spec.less);
 }
 
 // The tensors that the network uses.
@@ -45,7 +57,8 @@ Status add_tensors(const Files& files, SourceModel& model) {
     if (spec.presence == TensorPresence::kRedundant) continue;
     if (tied && spec.name == "lm_head.weight") continue;  // the embedding says the same
     if (auto rows = find_rows(tensors, spec.name)) {
-      model.tensors.push_back({spec.name, std::move(*rows)});
+      undo_form(spec, model.gguf != nullptr, *rows);
+      model.tensors.push_back({spec.name, std::move(*rows), spec.less, spec.paired_rows});
     }
   }
   return {};
@@ -97,6 +110,18 @@ Status open_gguf(SourceModel& model) {
 }
 
 }  // namespace
+
+TensorRows NamedTensor::rows_of_safetensors() const {
+  TensorRows stored = rows;
+  if (less != 0.0F) stored.shift(-less);
+  return stored;
+}
+
+TensorRows NamedTensor::rows_of_gguf() const {
+  TensorRows stored = rows;
+  if (paired_rows != 0) stored.reorder_back(paired_rows);
+  return stored;
+}
 
 std::uint64_t SourceModel::stored_bytes() const {
   std::uint64_t bytes = 0;

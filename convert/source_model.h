@@ -23,6 +23,13 @@ inline constexpr std::string_view kWeightSuffix = ".weight";
 struct NamedTensor {
   std::string name;  // without prefix, for example "layers.0.experts.gate_up_proj"
   TensorRows rows;
+  // As in TensorSpec: how safetensors and GGUF files differ from these rows.
+  float less = 0.0F;
+  std::int64_t paired_rows = 0;
+
+  // The rows as such files hold them.
+  TensorRows rows_of_safetensors() const;
+  TensorRows rows_of_gguf() const;
 };
 
 // Move-only; thread-safe for reading. What the tensors refer to lives as long.

@@ -5,6 +5,7 @@
 
 #include "base/check.h"
 #include "formats/safetensors.h"
+#include "formats/stored_order.h"
 
 namespace kakeya {
 
@@ -31,6 +32,25 @@ TensorRows::TensorRows(std::vector<TensorView> parts)
   }
 }
 
+TensorRows TensorRows::of_matrices(const std::vector<std::span<const TensorView>>& parts) {
+  KAKEYA_CHECK(!parts.empty() && !parts.front().empty());
+  const TensorView& first = parts.front().front();
+  TensorRows rows(first);
+  rows.parts_.clear();
+  rows.single_matrices_ = true;
+  rows.shape_ = {std::ssize(parts.front()), 0, first.shape[1]};
+  for (const auto& part : parts) rows.shape_[1] += part.front().shape[0];
+  for (std::size_t matrix = 0; matrix < parts.front().size(); ++matrix) {
+    for (const auto& part : parts) rows.parts_.push_back(part[matrix]);
+  }
+  return rows;
+}
+
+void TensorRows::shift(float added) {
+  added_ += added;
+  dtype_ = added_ == 0.0F ? parts_.front().dtype : DType::kF32;
+}
+
 std::int64_t TensorRows::rows() const {
   return columns() == 0 ? 0 : num_elements(shape_) / columns();
 }
@@ -49,23 +69,49 @@ std::uint64_t TensorRows::stored_bytes() const {
       bytes += 2 * static_cast<std::uint64_t>(count) * dtype_bytes(groups->dtype);
     }
   }
-  return bytes;
+  // A slice has its share.
+  std::int64_t all = 0;
+  for (const TensorView& part : parts_) all += num_elements(part.shape);
+  const std::int64_t seen = num_elements(shape_);
+  if (seen == all || all == 0) return bytes;
+  return static_cast<std::uint64_t>(static_cast<double>(bytes) * static_cast<double>(seen) /
+                                    static_cast<double>(all));
+}
+
+// The row of which the numbers are those of `row`, counted over all stacked matrices.
+std::int64_t TensorRows::stored_index(std::int64_t row) const {
+  for (const Reordering& each : order_) {
+    row = each.back ? unpaired_row(row, each.head_rows) : paired_row(row, each.head_rows);
+  }
+  return row;
 }
 
 TensorRows::Place TensorRows::place_of(std::int64_t row) const {
   const std::int64_t all = matrix_rows(shape_);
   const std::int64_t matrix = row / all;
-  std::int64_t within = row % all;
-  const TensorView* part = parts_.data();
+  std::int64_t within = begin_ + row % all;
+  const std::size_t parts =
+      single_matrices_ ? parts_.size() / static_cast<std::size_t>(shape_[0]) : parts_.size();
+  const TensorView* part =
+      parts_.data() + (single_matrices_ ? static_cast<std::size_t>(matrix) * parts : 0);
   while (within >= matrix_rows(part->shape)) within -= matrix_rows((part++)->shape);
-  const std::int64_t stride =
-      part->stack_stride == 0 ? matrix_rows(part->shape) : part->stack_stride / columns();
-  return {part, matrix * stride + within};
+  if (single_matrices_) return {part, within};
+  return {part, matrix * matrix_rows(part->shape) + within};
 }
 
+// A bias is one row, whose elements are the rows of heads.
 void TensorRows::read(std::int64_t row, float* out) const {
-  const Place place = place_of(row);
+  const bool elements = shape_.size() == 1;
+  const Place place = place_of(elements ? row : stored_index(row));
   copy_to_f32(*place.part, place.row, 0, columns(), out);
+  if (elements && !order_.empty()) {
+    const std::vector<float> stored(out, out + columns());
+    for (std::int64_t i = 0; i < columns(); ++i) {
+      out[i] = stored[static_cast<std::size_t>(stored_index(i))];
+    }
+  }
+  if (added_ == 0.0F) return;
+  for (std::int64_t i = 0; i < columns(); ++i) out[i] += added_;
 }
 
 void TensorRows::narrow(DType dtype) {
@@ -91,13 +137,10 @@ Status TensorRows::check_finite() const {
 }
 
 TensorRows TensorRows::slice(std::int64_t begin, std::int64_t count) const {
-  KAKEYA_CHECK(parts_.size() == 1 && shape_.size() >= 2);
-  TensorView part = parts_.front();
-  if (part.stack_stride == 0) part.stack_stride = matrix_rows(part.shape) * columns();
-  skip_rows(part, begin);
-  part.shape[part.shape.size() - 2] = count;
-  TensorRows result(std::move(part));
-  result.dtype_ = dtype_;
+  KAKEYA_CHECK(shape_.size() >= 2 && order_.empty());
+  TensorRows result = *this;
+  result.begin_ += begin;
+  result.shape_[shape_.size() - 2] = count;
   return result;
 }
 

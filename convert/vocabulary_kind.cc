@@ -30,7 +30,7 @@ StageJson part_of(simdjson::dom::element root, std::string_view name) {
   return StageJson::parse(std::string(simdjson::minify(part)), nullptr, false);
 }
 
-// What decides ids in a stage, a line a step.
+// The words for what decides ids in a stage, a line a step.
 void append_steps(const StageJson& stage, int depth, std::string& lines) {
   if (!stage.is_object() || depth > kMostDepth) return;
   if (stage.value("type", StageJson()) == "Sequence") {

@@ -4,6 +4,7 @@ kakeya_test(
   formats/checkpoint_test.cc
   formats/drafter_config_test.cc
   tensor/dtype_test.cc
+  formats/families_test.cc
   formats/gguf_checkpoint_test.cc
   formats/gguf_config_test.cc
   formats/gguf_names_test.cc

@@ -18,8 +18,8 @@ struct RealModel {
   const char* file;
 };
 
-inline constexpr RealModel kSmolLm2 = {"smollm2", "SmolLM2-135M-Instruct.Q4_1.gguf"};
-inline constexpr RealModel kGemma3 = {"gemma3-270m", "gemma-3-270m.Q4_K_M.gguf"};
+inline constexpr RealModel kRealSmolLm2 = {"smollm2", "SmolLM2-135M-Instruct.Q4_1.gguf"};
+inline constexpr RealModel kRealGemma3 = {"gemma3-270m", "gemma-3-270m.Q4_K_M.gguf"};
 
 // The path of the model's file, in the folder that KAKEYA_MODELS names or in build/models.
 inline std::string real_model_path(const RealModel& model) {
@@ -32,7 +32,7 @@ inline bool has_real_model(const RealModel& model) {
   return std::filesystem::exists(real_model_path(model));
 }
 
-// What two references say of a model: tests/data/real/FILE.
+// The answers of two references about a model: tests/data/real/FILE.
 inline nlohmann::json real_golden(const std::string& file) {
   return nlohmann::json::parse(std::ifstream(KAKEYA_TEST_DATA "/real/" + file));
 }

@@ -105,6 +105,7 @@ Status read_stack(const Sections& sections, ModelConfig& layers) {
       top.integer_or("max_position_embeddings", kDefaultPositions, kPositionsRange));
   KAKEYA_TRY(read_sizes(top, layers));
   KAKEYA_TRY(read_activation(top, layers));
+  KAKEYA_TRY(read_biases(top, layers));
   KAKEYA_TRY(read_layer_types(top, StackKind::kDrafter, layers));
   KAKEYA_TRY(read_heads(top, layers));
   KAKEYA_TRY(read_rope(top, layers));

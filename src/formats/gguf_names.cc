@@ -6,6 +6,8 @@
 #include <array>
 #include <span>
 
+#include "formats/families.h"
+
 namespace kakeya {
 
 namespace {
@@ -15,7 +17,7 @@ struct Name {
   std::string_view checkpoint;
 };
 
-constexpr std::array kArchitectures = {"gemma4", "qwen3", "dflash"};
+constexpr std::string_view kDrafter = "dflash";
 
 // The tensors of the whole model, in all architectures.
 constexpr std::array kModelNames = {
@@ -47,17 +49,37 @@ constexpr std::array kLayerNames = {
     Name{"ffn_gate.weight", "mlp.gate_proj.weight"},
     Name{"ffn_up.weight", "mlp.up_proj.weight"},
     Name{"ffn_down.weight", "mlp.down_proj.weight"},
+    Name{"attn_q.bias", "self_attn.q_proj.bias"},
+    Name{"attn_k.bias", "self_attn.k_proj.bias"},
+    Name{"attn_v.bias", "self_attn.v_proj.bias"},
+    Name{"attn_output.bias", "self_attn.o_proj.bias"},
+    Name{"ffn_gate.bias", "mlp.gate_proj.bias"},
+    Name{"ffn_up.bias", "mlp.up_proj.bias"},
+    Name{"ffn_down.bias", "mlp.down_proj.bias"},
 };
 
-// The two norms of a Qwen3 layer have other names in GGUF than norms of the same names in Gemma's.
-constexpr std::array kQwen3LayerNames = {
+// Where norms stand before attention and MLP alone, the second one has another name in GGUF than
+// the norm of the same name in Gemma's layers.
+constexpr std::array kNormsBefore = {
     Name{"ffn_norm.weight", "post_attention_layernorm.weight"},
 };
 
-constexpr std::array kGemma4LayerNames = {
+constexpr std::array kNormsAround = {
     Name{"post_attention_norm.weight", "post_attention_layernorm.weight"},
     Name{"ffn_norm.weight", "pre_feedforward_layernorm.weight"},
     Name{"post_ffw_norm.weight", "post_feedforward_layernorm.weight"},
+};
+
+// Experts in place of the MLP.
+constexpr std::array kExpertNames = {
+    Name{"ffn_gate_inp.weight", "mlp.gate.weight"},
+    Name{"ffn_gate_up_exps.weight", "mlp.experts.gate_up_proj"},
+    Name{"ffn_gate_exps.weight", "mlp.experts.gate_proj"},
+    Name{"ffn_up_exps.weight", "mlp.experts.up_proj"},
+    Name{"ffn_down_exps.weight", "mlp.experts.down_proj"},
+};
+
+constexpr std::array kGemma4LayerNames = {
     Name{"pre_ffw_norm_2.weight", "pre_feedforward_layernorm_2.weight"},
     Name{"post_ffw_norm_1.weight", "post_feedforward_layernorm_1.weight"},
     Name{"post_ffw_norm_2.weight", "post_feedforward_layernorm_2.weight"},
@@ -82,9 +104,14 @@ Table own_model_names(GgufArchitecture architecture) {
   return architecture == GgufArchitecture::kDflash ? Table(kDflashModelNames) : Table();
 }
 
-Table own_layer_names(GgufArchitecture architecture) {
-  if (architecture == GgufArchitecture::kGemma4) return kGemma4LayerNames;
-  return kQwen3LayerNames;
+// The tables of a layer's tensors. A drafter's layers are Qwen3's.
+std::array<Table, 3> layer_names(GgufArchitecture architecture) {
+  if (architecture == GgufArchitecture::kDflash) return {kLayerNames, kNormsBefore, {}};
+  const Family& family = family_of(static_cast<Architecture>(architecture));
+  const Table norms = family.norms == LayerNorms::kAround ? Table(kNormsAround) : kNormsBefore;
+  if (family.experts == Experts::kInsteadOfMlp) return {kLayerNames, norms, kExpertNames};
+  const bool gemma4 = architecture == GgufArchitecture::kGemma4;
+  return {kLayerNames, norms, gemma4 ? Table(kGemma4LayerNames) : Table()};
 }
 
 std::string_view find_name(Table table, Side from, Side to, std::string_view name) {
@@ -111,18 +138,20 @@ constexpr Direction kToGguf = {&Name::checkpoint, &Name::gguf, "layers.", "blk."
 std::string translate(GgufArchitecture architecture,
                       std::string_view name,
                       const Direction& direction) {
-  const auto find = [&](Table common, Table own, std::string_view what) {
-    const std::string_view found = find_name(common, direction.from, direction.to, what);
-    return found.empty() ? find_name(own, direction.from, direction.to, what) : found;
+  const auto find = [&](std::span<const Table> tables, std::string_view what) {
+    std::string_view found;
+    for (const Table table : tables) {
+      if (found.empty()) found = find_name(table, direction.from, direction.to, what);
+    }
+    return found;
   };
   if (!name.starts_with(direction.from_layer)) {
-    return std::string(find(kModelNames, own_model_names(architecture), name));
+    return std::string(find(std::array{Table(kModelNames), own_model_names(architecture)}, name));
   }
   name.remove_prefix(direction.from_layer.size());
   const std::size_t dot = name.find('.');
   if (dot == std::string_view::npos || !is_layer_number(name.substr(0, dot))) return "";
-  const std::string_view tail =
-      find(kLayerNames, own_layer_names(architecture), name.substr(dot + 1));
+  const std::string_view tail = find(layer_names(architecture), name.substr(dot + 1));
   if (tail.empty()) return "";
   return fmt::format("{}{}.{}", direction.to_layer, name.substr(0, dot), tail);
 }
@@ -130,13 +159,21 @@ std::string translate(GgufArchitecture architecture,
 }  // namespace
 
 std::string_view gguf_architecture_name(GgufArchitecture architecture) {
-  return kArchitectures[static_cast<std::size_t>(architecture)];
+  if (architecture == GgufArchitecture::kDflash) return kDrafter;
+  return family_of(static_cast<Architecture>(architecture)).name;
+}
+
+std::string known_gguf_architectures() {
+  std::string names;
+  for (const Family& family : families()) names += std::string(family.name) + ", ";
+  return names + std::string(kDrafter);
 }
 
 std::optional<GgufArchitecture> parse_gguf_architecture(std::string_view name) {
-  const auto found = std::ranges::find(kArchitectures, name);
-  if (found == kArchitectures.end()) return std::nullopt;
-  return static_cast<GgufArchitecture>(found - kArchitectures.begin());
+  if (name == kDrafter) return GgufArchitecture::kDflash;
+  const Family* family = find_gguf_family(name);
+  if (family == nullptr) return std::nullopt;
+  return gguf_architecture_of(family->architecture);
 }
 
 std::string checkpoint_tensor_name(GgufArchitecture architecture, std::string_view gguf_name) {

@@ -8,20 +8,33 @@
 #include <string>
 #include <string_view>
 
+#include "formats/model_config.h"
+
 namespace kakeya {
 
-// The values of `general.architecture` of models that can be used.
+// The values of `general.architecture` of models that can be used: those of Architecture, by the
+// names of formats/families.h, and of drafters.
 enum class GgufArchitecture : std::uint8_t {
-  kGemma4,  // "gemma4": with experts, dense, with per-layer embeddings
-  kQwen3,   // "qwen3": dense
-  kDflash   // "dflash": a drafter
+  kGemma4 = static_cast<std::uint8_t>(Architecture::kGemma4),
+  kQwen3 = static_cast<std::uint8_t>(Architecture::kQwen3),
+  kGemma3 = static_cast<std::uint8_t>(Architecture::kGemma3),
+  kDflash = UINT8_MAX  // "dflash": a drafter
 };
+
+// The one of a model's architecture.
+constexpr GgufArchitecture gguf_architecture_of(Architecture architecture) {
+  return static_cast<GgufArchitecture>(architecture);
+}
+
+// "gemma4, qwen3, ..., dflash"
+std::string known_gguf_architectures();
 
 std::string_view gguf_architecture_name(GgufArchitecture architecture);
 // Nothing for another architecture.
 std::optional<GgufArchitecture> parse_gguf_architecture(std::string_view name);
 
-// The frequency factors that GGUF files of Gemma 4 have and checkpoints have not.
+// Divisors of the frequencies of pairs, which checkpoints have not: of Gemma 4's full layers, and
+// of Llama 3.
 inline constexpr std::string_view kGgufRopeFactors = "rope_freqs.weight";
 
 // The name without prefix in a checkpoint ("layers.3.self_attn.q_proj.weight") of a tensor of a

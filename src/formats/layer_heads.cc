@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "base/status.h"
+#include "formats/families.h"
 #include "formats/model_config_parts.h"
 #include "formats/printable.h"
 
@@ -154,21 +155,45 @@ bool has_heads_by_layer(const JsonFields& text) {
   return false;
 }
 
+// Without a field and a default heads share the width of the hidden state.
+Status read_head_dim(const JsonFields& text, const FamilyDefaults& defaults, ModelConfig& config) {
+  const std::int64_t heads = config.num_attention_heads;
+  if (!text.has("head_dim") && defaults.head_dim == 0 && config.hidden_size % heads != 0) {
+    return invalid_argument(
+        "{}: expected a multiple of the {} heads, for head_dim is missing, got {}",
+        text.name("hidden_size"), heads, config.hidden_size);
+  }
+  const std::int64_t fallback =
+      defaults.head_dim == 0 ? config.hidden_size / heads : defaults.head_dim;
+  KAKEYA_ASSIGN_OR_RETURN(config.head_dim, text.integer_or("head_dim", fallback, kHeadDimRange));
+  return {};
+}
+
+// Gemma 3 says of what the scores are divided by the root; elsewhere it is the head dimension.
+Status read_query_scalar(const JsonFields& text, ModelConfig& config) {
+  if (config.architecture != Architecture::kGemma3) return {};
+  KAKEYA_ASSIGN_OR_RETURN(config.query_pre_attn_scalar,
+                          text.number_or("query_pre_attn_scalar", 256.0, {1.0, 1e6}));
+  return {};
+}
+
 }  // namespace
 
 Status read_heads(const JsonFields& text, ModelConfig& config) {
-  const bool gemma = config.architecture == Architecture::kGemma4;
-  KAKEYA_ASSIGN_OR_RETURN(config.num_attention_heads,
-                          text.integer("num_attention_heads", kHeadsRange));
+  const FamilyDefaults& defaults = family_of(config.architecture).defaults;
+  KAKEYA_ASSIGN_OR_RETURN(
+      config.num_attention_heads,
+      size_or_default(text, "num_attention_heads", defaults.num_attention_heads, kHeadsRange));
   KAKEYA_ASSIGN_OR_RETURN(
       config.num_key_value_heads,
-      text.integer_or("num_key_value_heads", config.num_attention_heads, kHeadsRange));
-  // The defaults are those of the Hugging Face configuration classes.
-  KAKEYA_ASSIGN_OR_RETURN(config.head_dim,
-                          text.integer_or("head_dim", gemma ? 256 : 128, kHeadDimRange));
+      text.integer_or("num_key_value_heads",
+                      defaults.num_key_value_heads == 0 ? config.num_attention_heads
+                                                        : defaults.num_key_value_heads,
+                      kHeadsRange));
+  KAKEYA_TRY(read_head_dim(text, defaults, config));
   config.global_head_dim = config.head_dim;
   config.num_global_key_value_heads = config.num_key_value_heads;
-  if (gemma) {
+  if (config.architecture == Architecture::kGemma4) {
     KAKEYA_ASSIGN_OR_RETURN(config.attention_k_eq_v, text.boolean_or("attention_k_eq_v", false));
     KAKEYA_TRY(has_heads_by_layer(text) ? read_heads_by_layer(text, config)
                                         : read_heads_of_full_layers(text, config));
@@ -184,7 +209,7 @@ Status read_heads(const JsonFields& text, ModelConfig& config) {
       return invalid_argument("{}: expected an even number, got {}", text.name("head_dim"), dim);
     }
   }
-  return {};
+  return read_query_scalar(text, config);
 }
 
 }  // namespace kakeya

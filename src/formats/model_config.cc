@@ -1,12 +1,13 @@
 #include "formats/model_config.h"
 
 #include <algorithm>
-#include <array>
+#include <cmath>
 #include <filesystem>
 #include <utility>
 
 #include "base/check.h"
 #include "base/status.h"
+#include "formats/families.h"
 #include "formats/file_kind.h"
 #include "formats/generation_notes.h"
 #include "formats/gguf_config.h"
@@ -23,14 +24,9 @@ namespace {
 constexpr IntegerRange kExperts = {1, 4096};
 
 Result<Architecture> read_architecture(const std::string& model_type) {
-  constexpr std::array kGemma4 = {"gemma4", "gemma4_text", "gemma4_unified", "gemma4_unified_text"};
-  for (const std::string_view name : kGemma4) {
-    if (model_type == name) return Architecture::kGemma4;
-  }
-  if (model_type == "qwen3") return Architecture::kQwen3;
-  return error(StatusCode::kUnimplemented,
-               "model_type \"{}\" is not supported; expected one of {}, qwen3",
-               printable(model_type), fmt::join(kGemma4, ", "));
+  if (const Family* family = find_family(model_type)) return family->architecture;
+  return error(StatusCode::kUnimplemented, "model_type \"{}\" is not supported; expected one of {}",
+               printable(model_type), known_model_types());
 }
 
 Status reject_drafter(const JsonFields& root) {
@@ -40,7 +36,7 @@ Status reject_drafter(const JsonFields& root) {
       "this is the configuration of a DFlash drafter, expected that of a model");
 }
 
-Status read_experts(const JsonFields& text, ModelConfig& config) {
+Status read_experts_beside_mlp(const JsonFields& text, ModelConfig& config) {
   KAKEYA_ASSIGN_OR_RETURN(config.enable_moe_block, text.boolean_or("enable_moe_block", false));
   if (!config.enable_moe_block) return {};
   KAKEYA_ASSIGN_OR_RETURN(config.num_experts, text.integer("num_experts", kExperts));
@@ -52,6 +48,25 @@ Status read_experts(const JsonFields& text, ModelConfig& config) {
       text.integer(old_spelling ? "expert_intermediate_size" : "moe_intermediate_size",
                    kWidthRange));
   return {};
+}
+
+// Layers of experts alone; what a configuration may ask for besides is refused.
+Status read_experts_instead_of_mlp(const JsonFields& text, ModelConfig& config) {
+  config.enable_moe_block = true;
+  const bool new_spelling = !text.has("num_experts");
+  KAKEYA_ASSIGN_OR_RETURN(
+      config.num_experts,
+      text.integer(new_spelling ? "num_local_experts" : "num_experts", kExperts));
+  KAKEYA_ASSIGN_OR_RETURN(config.top_k_experts,
+                          text.integer("num_experts_per_tok", {1, config.num_experts}));
+  KAKEYA_ASSIGN_OR_RETURN(config.moe_intermediate_size,
+                          text.integer("moe_intermediate_size", kWidthRange));
+  KAKEYA_ASSIGN_OR_RETURN(const bool normed, text.boolean_or("norm_topk_prob", false));
+  if (normed) return {};
+  return error(StatusCode::kUnimplemented,
+               "{}: expected true, got false: weights of experts that do not sum to 1 are not "
+               "supported",
+               text.name("norm_topk_prob"));
 }
 
 Status read_per_layer_inputs(const JsonFields& text, ModelConfig& config) {
@@ -109,8 +124,7 @@ Status read_token_ids(const JsonFields& root, const JsonFields& text, ModelConfi
 }
 
 Status read_tied(const JsonFields& root, const JsonFields& text, ModelConfig& config) {
-  // Gemma4Config ties by default, Qwen3Config does not.
-  const bool fallback = config.architecture == Architecture::kGemma4;
+  const bool fallback = family_of(config.architecture).defaults.tie_word_embeddings;
   const JsonFields& fields = text.has("tie_word_embeddings") ? text : root;
   KAKEYA_ASSIGN_OR_RETURN(config.tie_word_embeddings,
                           fields.boolean_or("tie_word_embeddings", fallback));
@@ -134,19 +148,27 @@ Result<ModelConfig> parse_model_root(const JsonFields& root) {
     KAKEYA_TRY(reject_unsupported_fields(*fields, config.architecture, StackKind::kModel));
   }
 
-  KAKEYA_ASSIGN_OR_RETURN(config.vocab_size, text.integer("vocab_size", kVocabularyRange));
-  KAKEYA_ASSIGN_OR_RETURN(config.max_position_embeddings,
-                          text.integer("max_position_embeddings", kPositionsRange));
+  const Family& family = family_of(config.architecture);
+  KAKEYA_ASSIGN_OR_RETURN(
+      config.vocab_size,
+      size_or_default(text, "vocab_size", family.defaults.vocab_size, kVocabularyRange));
+  KAKEYA_ASSIGN_OR_RETURN(
+      config.max_position_embeddings,
+      size_or_default(text, "max_position_embeddings", family.defaults.max_position_embeddings,
+                      kPositionsRange));
   KAKEYA_ASSIGN_OR_RETURN(const double cap,
                           text.number_or("final_logit_softcapping", 0.0, kSoftCapRange));
   config.final_logit_softcapping = static_cast<float>(cap);
   KAKEYA_TRY(read_sizes(text, config));
   KAKEYA_TRY(read_activation(text, config));
+  KAKEYA_TRY(read_biases(text, config));
   KAKEYA_TRY(read_layer_types(text, StackKind::kModel, config));
   KAKEYA_TRY(read_heads(text, config));
   KAKEYA_TRY(read_rope(text, config));
-  if (config.architecture == Architecture::kGemma4) {
-    KAKEYA_TRY(read_experts(text, config));
+  if (family.experts == Experts::kInsteadOfMlp) {
+    KAKEYA_TRY(read_experts_instead_of_mlp(text, config));
+  } else if (config.architecture == Architecture::kGemma4) {
+    KAKEYA_TRY(read_experts_beside_mlp(text, config));
     KAKEYA_TRY(read_per_layer_inputs(text, config));
   }
   KAKEYA_TRY(read_tied(root, text, config));
@@ -205,6 +227,13 @@ bool ModelConfig::values_are_keys(std::int64_t layer) const {
 
 std::int64_t ModelConfig::layer_intermediate_size(std::int64_t layer) const {
   return use_double_wide_mlp && !owns_kv(layer) ? 2 * intermediate_size : intermediate_size;
+}
+
+float ModelConfig::attention_scale(std::int64_t layer) const {
+  if (!family_of(architecture).scaled_scores) return 1.0F;
+  const bool given = query_pre_attn_scalar != 0.0;
+  return 1.0F / std::sqrt(given ? static_cast<float>(query_pre_attn_scalar)
+                                : static_cast<float>(layer_head_dim(layer)));
 }
 
 Result<ModelConfig> parse_model_config(std::string_view json) {

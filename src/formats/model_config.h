@@ -1,6 +1,6 @@
 // The configuration of a decoder from config.json and generation_config.json: one validated struct
-// for Gemma 4 (MoE, dense, E-models) and Qwen3. Field names are the Hugging Face ones. Weights are
-// not looked at here.
+// for all families (formats/families.h). Field names are the Hugging Face ones. Weights are not
+// looked at here.
 #pragma once
 
 #include <cstdint>
@@ -14,11 +14,28 @@
 
 namespace kakeya {
 
-enum class Architecture { kGemma4, kQwen3 };
+// The families of formats/families.h, which has a row for each.
+enum class Architecture : std::uint8_t { kGemma4, kQwen3, kLlama, kGemma3, kQwen2, kQwen3Moe };
 
 enum class LayerType : std::uint8_t { kSliding, kFull };
 
 enum class Activation : std::uint8_t { kGeluTanh, kSilu };
+
+// The scaling of type "llama3", of a frequency f with the wave length w = 2 pi / f and L =
+// original_max_position_embeddings: f where w < L / high_freq_factor, f / factor where
+// w > L / low_freq_factor, and between them a mean of both that is linear in L / w.
+// Source: transformers, _compute_llama3_parameters.
+struct Llama3Scaling {
+  double factor = 1.0;
+  double low_freq_factor = 1.0;
+  double high_freq_factor = 4.0;
+  std::int64_t original_max_position_embeddings = 0;
+
+  bool operator==(const Llama3Scaling&) const = default;
+};
+
+// The number by which a frequency is divided then, as GGUF files hold it.
+float llama3_divisor(const Llama3Scaling& scaling, double frequency);
 
 // Frequencies of one kind of layer: theta^(-2i / head_dim) / factor for the first
 // partial_rotary_factor * head_dim / 2 pairs, 0 for the rest (networks of type "proportional").
@@ -26,6 +43,11 @@ struct RopeParameters {
   double rope_theta = 10000.0;
   double partial_rotary_factor = 1.0;
   double factor = 1.0;
+  std::optional<Llama3Scaling> llama3 = std::nullopt;
+  // By pair, what the frequency is divided by besides; empty: 1. Of GGUF files only.
+  std::vector<float> divisors = {};
+
+  bool operator==(const RopeParameters&) const = default;
 };
 
 struct ModelConfig {
@@ -38,7 +60,7 @@ struct ModelConfig {
   std::int64_t num_hidden_layers = 0;  // L
   std::int64_t num_attention_heads = 0;
   std::int64_t num_key_value_heads = 0;
-  std::int64_t head_dim = 0;                    // sliding layers (all layers of Qwen3)
+  std::int64_t head_dim = 0;                    // sliding layers
   std::int64_t global_head_dim = 0;             // full layers
   std::int64_t num_global_key_value_heads = 0;  // full layers; resolved, never 0 after parsing
   std::int64_t max_position_embeddings = 0;
@@ -50,6 +72,10 @@ struct ModelConfig {
   Activation hidden_activation = Activation::kGeluTanh;
   bool tie_word_embeddings = true;
   bool attention_k_eq_v = false;
+  bool qkv_bias = false;               // of the projections of queries, keys and values
+  bool o_bias = false;                 // of attention's output
+  bool mlp_bias = false;               // of gate, up and down
+  double query_pre_attn_scalar = 0.0;  // of scores; 0: the head dimension
   RopeParameters rope_sliding;
   RopeParameters rope_full;
 
@@ -78,6 +104,8 @@ struct ModelConfig {
   // Values are the raw keys (no v_proj tensor): attention_k_eq_v and a full layer.
   bool values_are_keys(std::int64_t layer) const;
   std::int64_t layer_intermediate_size(std::int64_t layer) const;
+  // The factor of scores.
+  float attention_scale(std::int64_t layer) const;
 };
 
 // generation_config.json: what the publisher recommends for sampling.

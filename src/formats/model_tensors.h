@@ -23,6 +23,10 @@ struct TensorSpec {
   std::string name;  // for example "layers.0.self_attn.q_proj.weight"
   Shape shape;
   TensorPresence presence = TensorPresence::kRequired;
+  // How files differ: safetensors files hold the values less this, and GGUF files the rows of each
+  // head of so many, E (0: in order), so that row 2 i + j stands for row j E / 2 + i.
+  float less = 0.0F;
+  std::int64_t paired_rows = 0;
 };
 
 // Every tensor of the text decoder, layer by layer. Projections are [out, in].

@@ -11,13 +11,31 @@ namespace {
 
 constexpr std::size_t kMaxListedProblems = 100;
 constexpr std::string_view kFusedExperts = ".experts.gate_up_proj";
+// Experts that stand in the place of an MLP may be there one by one.
+constexpr std::string_view kSingleExperts = ".mlp.experts.";
 
 // Gate and up of a fused tensor as tensors of their own; without names if it is none.
 std::pair<TensorSpec, TensorSpec> halves_of(const TensorSpec& fused) {
   if (!fused.name.ends_with(kFusedExperts) || fused.shape.size() != 3) return {};
   const std::string prefix = fused.name.substr(0, fused.name.size() - kFusedExperts.size());
   const Shape shape = {fused.shape[0], fused.shape[1] / 2, fused.shape[2]};
-  return {{prefix + ".experts.gate_proj", shape}, {prefix + ".experts.up_proj", shape}};
+  return {{.name = prefix + ".experts.gate_proj", .shape = shape},
+          {.name = prefix + ".experts.up_proj", .shape = shape}};
+}
+
+// One expert's matrix of a tensor of all, "layers.0.mlp.experts.down_proj"; without a name if
+// experts are never there one by one.
+TensorSpec expert_of(const TensorSpec& all, std::int64_t expert) {
+  const std::size_t at = all.name.find(kSingleExperts);
+  if (at == std::string::npos || all.shape.size() != 3) return {};
+  std::string name = all.name;
+  name.insert(at + kSingleExperts.size(), std::to_string(expert) + ".");
+  return {.name = name + ".weight", .shape = {all.shape[1], all.shape[2]}};
+}
+
+bool same_encoding(const TensorView& a, const TensorView& b) {
+  if (a.is_quantized() || b.is_quantized()) return false;  // no format has them so
+  return a.dtype == b.dtype;
 }
 
 }  // namespace
@@ -26,12 +44,24 @@ TensorMatcher::TensorMatcher(std::string_view path,
                              std::span<const TensorSpec> wanted,
                              Spelling spelling)
     : path_(path), wanted_(wanted), spelling_(std::move(spelling)) {
-  for (const TensorSpec& spec : wanted) {
+  const auto add = [this](const TensorSpec& spec) {
     specs_.emplace(spec.name, spec);
+    const std::int64_t experts = spec.shape.size() == 3 ? spec.shape.front() : 0;
+    for (std::int64_t expert = 0; expert < experts; ++expert) {
+      TensorSpec single = expert_of(spec, expert);
+      if (single.name.empty()) return;
+      specs_.emplace(single.name, std::move(single));
+    }
+  };
+  for (const TensorSpec& spec : wanted) {
     const auto [gate, up] = halves_of(spec);
-    if (gate.name.empty()) continue;
-    specs_.emplace(gate.name, gate);
-    specs_.emplace(up.name, up);
+    if (gate.name.empty()) {
+      add(spec);
+      continue;
+    }
+    specs_.emplace(spec.name, spec);
+    add(gate);
+    add(up);
   }
 }
 
@@ -66,15 +96,49 @@ void TensorMatcher::add_missing() {
     const auto [gate, up] = halves_of(spec);
     const bool fused = seen_.contains(spec.name);
     if (!gate.name.empty()) {
-      const bool halves[] = {seen_.contains(gate.name), seen_.contains(up.name)};
+      const bool halves[] = {seen_.contains(gate.name) || join_matrices(gate),
+                             seen_.contains(up.name) || join_matrices(up)};
       if (fused && (halves[0] || halves[1])) {
         add_problem(fmt::format("{} is there fused and not fused", spelling_(spec.name)));
       }
       if (halves[0] && halves[1]) continue;
     }
-    if (spec.presence != TensorPresence::kRequired || fused) continue;
+    if (spec.presence != TensorPresence::kRequired || fused || join_matrices(spec)) continue;
     add_problem(fmt::format("missing {} {}", spelling_(spec.name), shape_string(spec.shape)));
   }
+}
+
+bool TensorMatcher::join_matrices(const TensorSpec& tensor) {
+  if (tensor.shape.size() != 3 || expert_of(tensor, 0).name.empty()) return false;
+  std::vector<TensorView> matrices;
+  std::string missing;
+  std::int64_t there = 0;
+  for (std::int64_t expert = 0; expert < tensor.shape.front(); ++expert) {
+    const TensorSpec single = expert_of(tensor, expert);
+    if (seen_.contains(single.name)) {
+      ++there;
+    } else if (missing.empty()) {
+      missing = single.name;
+    }
+    const auto found = result_.views_.find(single.name);
+    if (found != result_.views_.end()) matrices.push_back(std::move(found->second));
+  }
+  if (there == 0) return false;
+  if (!missing.empty()) {
+    add_problem(fmt::format("missing {} {}, as other experts are there", missing,
+                            shape_string({tensor.shape[1], tensor.shape[2]})));
+  }
+  for (const TensorView& matrix : matrices) {
+    if (same_encoding(matrices.front(), matrix)) continue;
+    add_problem(fmt::format("{}: expected floating point numbers of the type of {}",
+                            printable(matrix.name), printable(matrices.front().name)));
+    break;
+  }
+  for (std::int64_t expert = 0; expert < tensor.shape.front(); ++expert) {
+    result_.views_.erase(expert_of(tensor, expert).name);
+  }
+  result_.matrices_.emplace(tensor.name, std::move(matrices));
+  return true;
 }
 
 Result<ResolvedTensors> TensorMatcher::finish() {

@@ -30,7 +30,7 @@ class TensorMatcher {
   using Spelling = std::function<std::string(const std::string& name)>;
 
   // `path` is the checkpoint's, for the message. Where fused experts "gate_up_proj" [X, 2 N, K] are
-  // wanted, "gate_proj" and "up_proj" [X, N, K] will do.
+  // wanted, "gate_proj" and "up_proj" [X, N, K] will do, or each expert's own.
   TensorMatcher(std::string_view path, std::span<const TensorSpec> wanted, Spelling spelling);
 
   // `fit(spec)` gives the tensor as it is wanted, or the error that names it.
@@ -55,12 +55,15 @@ class TensorMatcher {
   // noted.
   const TensorSpec* accept(const OfferedTensor& tensor);
   void add_missing();
+  // Puts the experts that are there one by one together; false if there is none of `tensor`.
+  bool join_matrices(const TensorSpec& tensor);
   void add_problem(std::string_view problem);
 
   std::string path_;
   std::span<const TensorSpec> wanted_;
   Spelling spelling_;
-  std::map<std::string, TensorSpec, std::less<>> specs_;  // halves of fused experts included
+  // Halves of fused experts and single ones included.
+  std::map<std::string, TensorSpec, std::less<>> specs_;
   std::map<std::string, std::string, std::less<>> seen_;  // name -> full name
   std::size_t problems_ = 0;
   std::string problem_text_;

@@ -90,12 +90,19 @@ Result<TensorView> affine_tensor(const Checkpoint& checkpoint,
 // The name by which a tensor is wanted: without prefix, and experts of MLX checkpoints, which are
 // not fused, as "layers.N.experts.gate_proj".
 std::string canonical_name(std::string_view name) {
-  constexpr std::string_view kSplitExperts = ".experts.switch_glu.";
+  // Beside an MLP, and in its place.
+  constexpr std::array<std::string_view, 2> kSplitExperts = {".experts.switch_glu.",
+                                                             ".mlp.switch_mlp."};
+  constexpr std::array<std::string_view, 2> kNames = {".experts.", ".mlp.experts."};
   std::string result(strip_model_prefix(name));
-  const std::size_t at = result.find(kSplitExperts);
-  if (at == std::string::npos || !result.ends_with(kWeight)) return result;
-  result.erase(result.size() - kWeight.size());
-  return result.replace(at, kSplitExperts.size(), ".experts.");
+  if (!result.ends_with(kWeight)) return result;
+  for (std::size_t i = 0; i < kSplitExperts.size(); ++i) {
+    const std::size_t at = result.find(kSplitExperts[i]);
+    if (at == std::string::npos) continue;
+    result.erase(result.size() - kWeight.size());
+    return result.replace(at, kSplitExperts[i].size(), kNames[i]);
+  }
+  return result;
 }
 
 // Tells tensors of the vision or audio part, which some writers put into the same file.
@@ -147,6 +154,11 @@ const TensorView* ResolvedTensors::find(std::string_view name) const {
   return found == views_.end() ? nullptr : &found->second;
 }
 
+std::span<const TensorView> ResolvedTensors::find_matrices(std::string_view name) const {
+  const auto found = matrices_.find(name);
+  return found == matrices_.end() ? std::span<const TensorView>() : found->second;
+}
+
 std::string_view strip_model_prefix(std::string_view name) {
   constexpr std::array<std::string_view, 4> kPrefixes = {
       "model.language_model.", "language_model.model.", "language_model.", "model."};
@@ -157,8 +169,9 @@ std::string_view strip_model_prefix(std::string_view name) {
 }
 
 bool is_other_modality(std::string_view name) {
-  constexpr std::array<std::string_view, 5> kParts = {
-      "vision_tower.", "audio_tower.", "embed_vision.", "embed_audio.", "vision_embedder."};
+  constexpr std::array<std::string_view, 6> kParts = {"vision_tower.",    "audio_tower.",
+                                                      "embed_vision.",    "embed_audio.",
+                                                      "vision_embedder.", "multi_modal_projector."};
   constexpr std::array<std::string_view, 4> kBounds = {".input_max", ".input_min", ".output_max",
                                                        ".output_min"};
   const std::string_view stripped = strip_model_prefix(name);
@@ -193,13 +206,12 @@ Result<ResolvedTensors> resolve_tensors(const Checkpoint& checkpoint,
 Result<ResolvedTensors> resolve_tensors(const GgufCheckpoint& checkpoint,
                                         std::span<const TensorSpec> wanted) {
   KAKEYA_ASSIGN_OR_RETURN(const GgufArchitecture architecture, gguf_architecture(checkpoint));
-  const bool has_factors = architecture == GgufArchitecture::kGemma4;
   TensorMatcher matcher(checkpoint.path(), wanted, [&](const std::string& name) {
     return gguf_tensor_name(architecture, name);
   });
   for (const GgufFile& file : checkpoint.files()) {
     for (const GgufTensor& tensor : file.tensors()) {
-      if (has_factors && tensor.name == kGgufRopeFactors) continue;
+      if (tensor.name == kGgufRopeFactors) continue;
       if (is_other_modality_of_gguf(tensor.name)) continue;
       matcher.offer({.name = checkpoint_tensor_name(architecture, tensor.name),
                      .full_name = tensor.name,

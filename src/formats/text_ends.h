@@ -1,11 +1,11 @@
 // Where texts begin and end in GGUF files, as far as their keys leave it open.
 #pragma once
 
-#include <array>
 #include <span>
 #include <string_view>
 
 #include "base/status.h"
+#include "formats/families.h"
 #include "formats/gguf.h"
 
 namespace kakeya {
@@ -13,18 +13,8 @@ namespace kakeya {
 // The texts of tokens at which a conversation's turn or a text ends, by `general.architecture`.
 // Files name one or two of them by id; the others are known by their texts only.
 inline std::span<const std::string_view> text_end_tokens(std::string_view architecture) {
-  static constexpr std::array<std::string_view, 3> kGemma4Ends = {"<eos>", "<turn|>",
-                                                                  "<|tool_response>"};
-  // Gemma 3's </s> is an HTML tag.
-  static constexpr std::array<std::string_view, 2> kGemma3Ends = {"<end_of_turn>", "<eos>"};
-  static constexpr std::array<std::string_view, 2> kQwenEnds = {"<|im_end|>", "<|endoftext|>"};
-  static constexpr std::array<std::string_view, 6> kLlamaEnds = {
-      "<|im_end|>", "<|endoftext|>", "<|eot_id|>", "<|eom_id|>", "<|end_of_text|>", "</s>"};
-  if (architecture == "gemma4") return kGemma4Ends;
-  if (architecture == "gemma3") return kGemma3Ends;
-  if (architecture == "llama") return kLlamaEnds;
-  if (architecture.starts_with("qwen")) return kQwenEnds;
-  return {};
+  const Family* family = find_gguf_family(architecture);
+  return family == nullptr ? std::span<const std::string_view>() : family->text_ends;
 }
 
 // True if a beginning-of-sequence token goes in front of a text: `tokenizer.ggml.add_bos_token`.

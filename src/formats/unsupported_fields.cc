@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <limits>
 #include <span>
 #include <string_view>
@@ -104,6 +105,7 @@ constexpr Unsupported kNetworks[] = {
     {"qk_rope_head_dim", 0},
     {"v_head_dim"},
     // Experts of other kinds.
+    {"decoder_sparse_step", 1},
     {"first_k_dense_replace", 0},
     {"mlp_only_layers"},
     {"moe_layer_freq"},
@@ -124,7 +126,7 @@ constexpr Unsupported kNetworks[] = {
     {"compression_config"},
 };
 
-// Fields of Gemma 4 in the configuration of a Qwen3.
+// Fields of Gemma 4 in the configuration of another family.
 constexpr Unsupported kOnlyGemma4[] = {
     {"attention_k_eq_v", 0},
     {"enable_moe_block", 0},
@@ -137,6 +139,22 @@ constexpr Unsupported kOnlyGemma4[] = {
     {"per_layer_config"},
     {"sliding_window_pattern", 0},
     {"use_double_wide_mlp", 0},
+};
+
+// Fields that mean something in one family, where they are read.
+struct Supported {
+  Architecture architecture;
+  std::string_view key;
+};
+
+constexpr Supported kSupported[] = {
+    {Architecture::kGemma3, "query_pre_attn_scalar"},
+    {Architecture::kGemma3, "sliding_window_pattern"},
+    {Architecture::kLlama, "mlp_bias"},
+    {Architecture::kQwen3Moe, "moe_intermediate_size"},
+    {Architecture::kQwen3Moe, "num_experts"},
+    {Architecture::kQwen3Moe, "num_experts_per_tok"},
+    {Architecture::kQwen3Moe, "num_local_experts"},
 };
 
 constexpr Unsupported kSampling[] = {
@@ -162,10 +180,19 @@ bool is_neutral(simdjson::dom::element value, double neutral) {
   return false;
 }
 
-Status reject(const JsonFields& fields, std::span<const Unsupported> keys) {
+bool is_supported(Architecture architecture, std::string_view key) {
+  return std::ranges::any_of(kSupported, [&](const Supported& each) {
+    return each.architecture == architecture && each.key == key;
+  });
+}
+
+Status reject(const JsonFields& fields,
+              Architecture architecture,
+              std::span<const Unsupported> keys) {
   for (const Unsupported& each : keys) {
     const auto value = fields.find(each.key);
-    if (!value || is_neutral(*value, each.neutral)) continue;
+    if (!value || is_supported(architecture, each.key) || is_neutral(*value, each.neutral))
+      continue;
     return error(StatusCode::kUnimplemented, "{}: what it stands for is not supported, got {}",
                  fields.name(each.key), describe(*value));
   }
@@ -193,8 +220,10 @@ Status reject_two_sided(const JsonFields& fields, StackKind kind) {
 Status reject_unsupported_fields(const JsonFields& fields,
                                  Architecture architecture,
                                  StackKind kind) {
-  KAKEYA_TRY(reject(fields, kNetworks));
-  if (architecture != Architecture::kGemma4) KAKEYA_TRY(reject(fields, kOnlyGemma4));
+  KAKEYA_TRY(reject(fields, architecture, kNetworks));
+  if (architecture != Architecture::kGemma4) {
+    KAKEYA_TRY(reject(fields, architecture, kOnlyGemma4));
+  }
   return reject_two_sided(fields, kind);
 }
 

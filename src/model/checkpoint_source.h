@@ -1,11 +1,16 @@
-// Weights from a checkpoint folder or a GGUF file.
+// Weights from a checkpoint folder or a GGUF file, in the form that networks use: experts in one
+// tensor, norms as weights, rows of heads in order.
 #pragma once
 
+#include <cstddef>
+#include <functional>
+#include <map>
 #include <memory>
 #include <span>
 #include <string>
 #include <utility>
 #include <variant>
+#include <vector>
 
 #include "formats/gguf_checkpoint.h"
 #include "formats/safetensors.h"
@@ -24,19 +29,27 @@ class CheckpointSource final : public TensorSource {
   static Result<std::unique_ptr<CheckpointSource>> open(const std::string& path,
                                                         const ModelConfig& config);
 
-  Result<TensorView> tensor(std::string_view name) override { return describe(name); }
+  Result<TensorView> tensor(std::string_view name) override;
   Status check(std::string_view name) const override;
   Result<TensorView> describe(std::string_view name) const override;
-  bool has(std::string_view name) const override { return tensors_.find(name) != nullptr; }
-  bool is_persistent() const override { return true; }
+  bool has(std::string_view name) const override;
+  bool is_persistent(std::string_view name) const override;
   std::string identity() const override;
   Status check_unchanged() const override;
 
  private:
   using Files = std::variant<Checkpoint, GgufCheckpoint>;
 
-  CheckpointSource(Files files, ResolvedTensors tensors)
-      : files_(std::move(files)), tensors_(std::move(tensors)) {}
+  // How a tensor differs in the file from what it stands for (TensorSpec).
+  struct Form {
+    float less = 0.0F;
+    std::int64_t paired_rows = 0;
+  };
+
+  CheckpointSource(Files files, ResolvedTensors tensors, std::span<const TensorSpec> wanted);
+
+  Form form_of(std::string_view name) const;
+  Status check_finite_in_file(const TensorView& view) const;
 
   template <typename Opened>
   static Result<std::unique_ptr<CheckpointSource>> match(Result<Opened> files,
@@ -44,6 +57,8 @@ class CheckpointSource final : public TensorSource {
 
   Files files_;  // what the views look at
   ResolvedTensors tensors_;
+  std::map<std::string, Form, std::less<>> forms_;  // of those that differ
+  std::vector<std::byte> made_;  // a tensor that is in another form in the file; the last one
 };
 
 }  // namespace kakeya

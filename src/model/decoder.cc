@@ -5,8 +5,9 @@
 #include <utility>
 
 #include "base/status.h"
-#include "model/gemma4/gemma4.h"
-#include "model/qwen3/qwen3.h"
+#include "formats/families.h"
+#include "model/gemma/gemma.h"
+#include "model/llama/llama.h"
 
 namespace kakeya {
 namespace {
@@ -79,6 +80,7 @@ Activations Activations::layout(Arena& arena, const ModelConfig& config, std::in
   a.attended = arena.rows(max_rows, query_width);
   a.branch = arena.rows(max_rows, d);
   a.mlp_hidden = arena.rows(max_rows, max_mlp_width(config));
+  if (config.mlp_bias) a.mlp_up = arena.rows(max_rows, max_mlp_width(config));
   if (config.enable_moe_block) {
     a.router_input = {a.queries.data, max_rows, d};
     a.expert_input = {a.attended.data, max_rows, d};
@@ -106,8 +108,8 @@ Activations Activations::with_rows(std::int64_t rows) const {
   Activations a = *this;
   for (Rows* piece :
        {&a.hidden, &a.normed, &a.queries, &a.keys, &a.values, &a.attended, &a.branch,
-        &a.router_input, &a.expert_input, &a.expert_branch, &a.mlp_hidden, &a.router_logits,
-        &a.per_layer_input, &a.per_layer_context, &a.per_layer_gate}) {
+        &a.router_input, &a.expert_input, &a.expert_branch, &a.mlp_hidden, &a.mlp_up,
+        &a.router_logits, &a.per_layer_input, &a.per_layer_context, &a.per_layer_gate}) {
     piece->count = rows;
   }
   return a;
@@ -169,8 +171,12 @@ std::vector<float> inverse_frequencies(const RopeParameters& rope, std::int64_t 
   std::vector<float> frequencies(static_cast<std::size_t>(half), 0.0F);
   for (std::int64_t i = 0; i < std::min(rotated, half); ++i) {
     const double exponent = -2.0 * static_cast<double>(i) / static_cast<double>(head_dim);
-    frequencies[static_cast<std::size_t>(i)] =
-        static_cast<float>(std::pow(rope.rope_theta, exponent) / rope.factor);
+    const double frequency = std::pow(rope.rope_theta, exponent);
+    double divisor = rope.factor;
+    if (rope.llama3) divisor = static_cast<double>(llama3_divisor(*rope.llama3, frequency));
+    if (!rope.divisors.empty())
+      divisor = static_cast<double>(rope.divisors[static_cast<std::size_t>(i)]);
+    frequencies[static_cast<std::size_t>(i)] = static_cast<float>(frequency / divisor);
   }
   return frequencies;
 }
@@ -187,10 +193,10 @@ Result<std::unique_ptr<Decoder>> load_decoder(const ModelConfig& config,
                                               WeightLoader& loader,
                                               Compute compute) {
   std::unique_ptr<Decoder> decoder;
-  if (config.architecture == Architecture::kGemma4) {
-    decoder = gemma4::load(config, loader, compute);
+  if (family_of(config.architecture).norms == LayerNorms::kAround) {
+    decoder = gemma::load(config, loader, compute);
   } else {
-    decoder = qwen3::load(config, loader, compute);
+    decoder = llama::load(config, loader, compute);
   }
   KAKEYA_TRY(loader.status());
   return decoder;

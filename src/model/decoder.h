@@ -1,5 +1,6 @@
 // A target network as the decoding layer sees it: tokens in, logits and chosen layer outputs out.
-// Gemma 4 and Qwen3 implement it; each forward is written once against the backend seam.
+// The decoders of Gemma and of Llama implement it, one for each way in which norms stand in a
+// layer; each forward is written once against the backend seam.
 #pragma once
 
 #include <cstdint>
@@ -33,6 +34,7 @@ struct Activations {
   Rows branch;             // [T, D] what a sub-layer adds
   Rows expert_branch;      // [T, D]
   Rows mlp_hidden;         // [T, F]
+  Rows mlp_up;             // [T, F], where the MLP has biases
   Rows router_logits;      // [T, X]
   Rows per_layer_input;    // [T, L * P]
   Rows per_layer_context;  // [T, L * P]
@@ -135,7 +137,8 @@ KvCacheSpec plan_cache(const ModelConfig& config,
                        const KvPlan& plan);
 ExecutorPlan plan_executor(const ModelConfig& config, std::int64_t max_rows);
 
-// theta^(-2i / head_dim) / factor for the rotated pairs, 0 for the rest; [head_dim / 2].
+// theta^(-2i / head_dim) / factor for the rotated pairs, 0 for the rest; [head_dim / 2]; with the
+// divisors of Llama 3 in place of a factor.
 // Source: transformers, _compute_proportional_rope_parameters (partial_rotary_factor < 1).
 std::vector<float> inverse_frequencies(const RopeParameters& rope, std::int64_t head_dim);
 

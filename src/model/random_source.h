@@ -32,7 +32,7 @@ class RandomSource final : public TensorSource {
   Result<TensorView> tensor(std::string_view name) override;
   Result<TensorView> describe(std::string_view name) const override;
   bool has(std::string_view name) const override { return specs_.contains(name); }
-  bool is_persistent() const override { return false; }
+  bool is_persistent(std::string_view /*name*/) const override { return false; }
 
  private:
   std::map<std::string, TensorSpec, std::less<>> specs_;

@@ -15,7 +15,7 @@ class TensorSource {
  public:
   virtual ~TensorSource() = default;
 
-  // The tensor. Its memory is valid until the next call, unless is_persistent().
+  // The tensor. Its memory is valid until the next call, unless is_persistent(name).
   // Errors: kInternal for an unknown name.
   virtual Result<TensorView> tensor(std::string_view name) = 0;
 
@@ -29,8 +29,8 @@ class TensorSource {
   // The tensor without its values: `data` may be null, and nothing is checked or made.
   virtual Result<TensorView> describe(std::string_view name) const = 0;
 
-  // True if the memory of tensors lives as long as the source (a mapped file).
-  virtual bool is_persistent() const = 0;
+  // True if the memory of the tensor lives as long as the source (a mapped file).
+  virtual bool is_persistent(std::string_view name) const = 0;
 
   // The files that the tensors are read from, as they were when opened: another text if one of them
   // is replaced or written to. Empty if there are none.

@@ -104,7 +104,7 @@ std::unique_ptr<Matrix> WeightLoader::expert_rows(const ExpertRows& wanted, Comp
 }
 
 std::unique_ptr<Matrix> WeightLoader::table(const std::string& name, Compute compute) {
-  if (!source_.is_persistent()) return matrix(name, compute);
+  if (!source_.is_persistent(name)) return matrix(name, compute);
   if (error_) return nullptr;
   // Neither searched for NaN nor hashed: that would read all of it, when only one row a token is
   // ever needed.

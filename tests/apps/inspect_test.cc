@@ -136,7 +136,7 @@ TEST(InspectGguf, ListsMetadataTypesAndTensors) {
   EXPECT_EQ(json["metadata"]["arrays.string"][1], "a");
   EXPECT_EQ(json["types"]["Q4_K"]["bytes"], 288);
   EXPECT_EQ(json["tensors"][4]["type"], "Q4_0");
-  EXPECT_THAT(file->model.problem, HasSubstr("expected gemma4, qwen3 or dflash"));
+  EXPECT_THAT(file->model.problem, HasSubstr("expected one of gemma4, qwen3, llama"));
 }
 
 // A file is described as the folder of the same model is.

@@ -290,10 +290,10 @@ TEST_F(Cli, RefusesDamagedModelsWithOneLine) {
   expect_refusal(run(model), "embed_tokens.weight");
 
   config["hidden_size"] = 256;
-  config["model_type"] = "llama";
-  config["architectures"] = {"LlamaForCausalLM"};
+  config["model_type"] = "mamba";
+  config["architectures"] = {"MambaForCausalLM"};
   std::ofstream(model + "/config.json") << config;
-  expect_refusal(run(model), "llama");
+  expect_refusal(run(model), "mamba");
 
   damaged_model();
   config = nlohmann::json::parse(slurp(model + "/config.json"));

@@ -3,15 +3,31 @@
 
 #include <gtest/gtest.h>
 
+#include <cmath>
+#include <vector>
+
 #include "formats/model_config.h"
 #include "formats/model_tensors.h"
 
 namespace kakeya {
 
-inline void expect_same_rope(const RopeParameters& got, const RopeParameters& expected) {
+// By what the frequencies of a head's pairs are divided, besides the factor.
+inline std::vector<float> pair_divisors(const RopeParameters& rope, std::int64_t head_dim) {
+  std::vector<float> divisors = rope.divisors;
+  for (std::int64_t i = 0; i < head_dim / 2 && rope.llama3; ++i) {
+    const double exponent = -2.0 * static_cast<double>(i) / static_cast<double>(head_dim);
+    divisors.push_back(llama3_divisor(*rope.llama3, std::pow(rope.rope_theta, exponent)));
+  }
+  return divisors;
+}
+
+inline void expect_same_rope(const RopeParameters& got,
+                             const RopeParameters& expected,
+                             std::int64_t head_dim) {
   EXPECT_EQ(got.rope_theta, expected.rope_theta);
   EXPECT_EQ(got.partial_rotary_factor, expected.partial_rotary_factor);
   EXPECT_EQ(got.factor, expected.factor);
+  EXPECT_EQ(pair_divisors(got, head_dim), pair_divisors(expected, head_dim));
 }
 
 // All that the network computes with.
@@ -27,11 +43,17 @@ inline void expect_same_network(const ModelConfig& got, const ModelConfig& expec
   EXPECT_EQ(got.hidden_activation, expected.hidden_activation);
   EXPECT_EQ(got.tie_word_embeddings, expected.tie_word_embeddings);
   EXPECT_EQ(got.attention_k_eq_v, expected.attention_k_eq_v);
+  EXPECT_FLOAT_EQ(got.attention_scale(0), expected.attention_scale(0));
+  EXPECT_EQ(got.qkv_bias, expected.qkv_bias);
+  EXPECT_EQ(got.o_bias, expected.o_bias);
+  EXPECT_EQ(got.mlp_bias, expected.mlp_bias);
   EXPECT_EQ(got.top_k_experts, expected.top_k_experts);
   EXPECT_EQ(got.num_kv_shared_layers, expected.num_kv_shared_layers);
   EXPECT_EQ(got.bos_token_id, expected.bos_token_id);
-  expect_same_rope(got.rope_full, expected.rope_full);
-  if (expected.sliding_window > 0) expect_same_rope(got.rope_sliding, expected.rope_sliding);
+  expect_same_rope(got.rope_full, expected.rope_full, expected.global_head_dim);
+  if (expected.sliding_window > 0) {
+    expect_same_rope(got.rope_sliding, expected.rope_sliding, expected.head_dim);
+  }
   const auto specs = expected_tensors(expected);
   const auto got_specs = expected_tensors(got);
   ASSERT_EQ(got_specs.size(), specs.size());

@@ -34,8 +34,9 @@ TEST(GgufConfig, OfTheConverterIsThatOfConfigJson) {
 
 TEST(GgufConfig, OfEverySmallNetworkIsThatOfConfigJson) {
   const ScratchFolder scratch;
-  for (const char* name : {"gemma4-moe", "gemma4-moe-edge", "gemma4-dense", "gemma4-e", "gemma4-e4",
-                           "qwen3-tied", "qwen3-untied"}) {
+  for (const char* name :
+       {"gemma4-moe", "gemma4-moe-edge", "gemma4-dense", "gemma4-e", "gemma4-e4", "qwen3-tied",
+        "qwen3-untied", "llama", "llama-biased", "mistral", "gemma3", "qwen2", "qwen3moe"}) {
     SCOPED_TRACE(name);
     const auto got =
         load_model_config(model_as_gguf(kNetworks + name).write(scratch.path("m.gguf")));
@@ -143,9 +144,12 @@ TEST(GgufConfig, EveryKeyIsNeeded) {
 
 TEST(GgufConfig, OtherNetworksAreRefused) {
   const Error other = config_refusal(
-      "qwen3-tied", [](GgufContent& it) { it.set("general.architecture", std::string("llama")); });
+      "qwen3-tied", [](GgufContent& it) { it.set("general.architecture", std::string("mamba")); });
   EXPECT_EQ(other.code(), StatusCode::kUnimplemented);
-  EXPECT_THAT(other.message(), HasSubstr("expected gemma4, qwen3 or dflash, got \"llama\""));
+  EXPECT_THAT(
+      other.message(),
+      HasSubstr(
+          "expected one of gemma4, qwen3, llama, gemma3, qwen2, qwen3moe, dflash, got \"mamba\""));
 
   const auto unsupported = [](const std::string& network, const std::string& key, auto value) {
     const Error error = config_refusal(

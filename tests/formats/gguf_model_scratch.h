@@ -5,12 +5,14 @@
 
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <list>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "formats/drafter_config.h"
+#include "formats/families.h"
 #include "formats/gguf_names.h"
 #include "formats/gguf_write.h"
 #include "formats/safetensors.h"
@@ -124,6 +126,96 @@ inline void add_gemma4_keys(GgufContent& content, const ModelConfig& config) {
   content.add_floats("rope_freqs.weight", factors);
 }
 
+// The tensors that may stand for one of a model: itself, or halves of fused experts.
+inline std::vector<std::string> gguf_pieces(const std::string& name) {
+  constexpr std::string_view kFused = "experts.gate_up_proj";
+  if (!name.ends_with(kFused)) return {name};
+  const std::string stem = name.substr(0, name.size() - kFused.size());
+  return {name, stem + "experts.gate_proj", stem + "experts.up_proj"};
+}
+
+// The keys of the families that are neither Gemma 4 nor Qwen3.
+inline void add_family_keys(GgufContent& content, const ModelConfig& config) {
+  const auto key = [&](const char* name) {
+    return std::string(family_of(config.architecture).name) + "." + name;
+  };
+  if (config.architecture == Architecture::kGemma3) {
+    content.set(key("attention.sliding_window_pattern"), sliding_pattern(config));
+    content.set(key("rope.freq_base_swa"), static_cast<float>(config.rope_sliding.rope_theta));
+    content.set(key("attention.scale"), config.attention_scale(0));
+  }
+  if (config.sliding_window > 0) {
+    content.set(key("attention.sliding_window"), u32(config.sliding_window));
+  }
+  if (config.rope_full.factor != 1.0) {
+    content.set(key("rope.scaling.type"), std::string("linear"));
+    content.set(key("rope.scaling.factor"), static_cast<float>(config.rope_full.factor));
+  }
+  if (config.enable_moe_block) {
+    content.set(key("expert_count"), u32(config.num_experts));
+    content.set(key("expert_used_count"), u32(config.top_k_experts));
+    content.set(key("expert_feed_forward_length"), u32(config.moe_intermediate_size));
+  }
+  if (!config.rope_full.llama3) return;
+  std::vector<float> divisors;
+  for (std::int64_t i = 0; i < config.head_dim / 2; ++i) {
+    const double exponent = -2.0 * static_cast<double>(i) / static_cast<double>(config.head_dim);
+    divisors.push_back(
+        llama3_divisor(*config.rope_full.llama3, std::pow(config.rope_full.rope_theta, exponent)));
+  }
+  content.add_floats("rope_freqs.weight", divisors);
+}
+
+// The rows of the heads of Llama's queries and keys, as its files hold them: element i of the first
+// half of a head, then element i of the second.
+inline std::vector<std::byte> with_neighbours(const TensorView& tensor, std::int64_t head_dim) {
+  const std::size_t row_bytes = tensor.bytes() / static_cast<std::size_t>(tensor.shape.front());
+  std::vector<std::byte> stored;
+  const auto add_row = [&](std::int64_t row) {
+    const std::byte* begin = tensor.data + static_cast<std::size_t>(row) * row_bytes;
+    stored.insert(stored.end(), begin, begin + row_bytes);
+  };
+  for (std::int64_t head = 0; head < tensor.shape.front(); head += head_dim) {
+    for (std::int64_t i = 0; i < head_dim / 2; ++i) {
+      add_row(head + i);
+      add_row(head + head_dim / 2 + i);
+    }
+  }
+  return stored;
+}
+
+// The tensors of a model as a file holds them: norms as they are multiplied, experts in one.
+inline void add_model_tensors(GgufContent& content,
+                              const ModelConfig& config,
+                              const std::string& dir) {
+  const GgufArchitecture architecture = gguf_architecture_of(config.architecture);
+  const Checkpoint checkpoint = Checkpoint::open(dir).value();
+  const ResolvedTensors tensors = resolve_tensors(checkpoint, expected_tensors(config)).value();
+  for (const TensorSpec& spec : expected_tensors(config)) {
+    for (const std::string& name : gguf_pieces(spec.name)) {
+      const auto matrices = tensors.find_matrices(name);
+      const TensorView* view = matrices.empty() ? tensors.find(name) : &matrices.front();
+      if (view == nullptr) continue;
+      Shape shape = view->shape;
+      if (!matrices.empty()) shape.insert(shape.begin(), std::ssize(matrices));
+      DType dtype = view->dtype;
+      std::vector<std::byte> bytes(view->data, view->data + view->bytes());
+      for (std::size_t i = 1; i < matrices.size(); ++i) {
+        bytes.insert(bytes.end(), matrices[i].data, matrices[i].data + matrices[i].bytes());
+      }
+      if (spec.paired_rows != 0) bytes = with_neighbours(*view, spec.paired_rows);
+      if (spec.less != 0.0F) {
+        std::vector<float> values = to_f32(*view).value();
+        for (float& value : values) value += spec.less;
+        const auto whole = std::as_bytes(std::span(values));
+        bytes.assign(whole.begin(), whole.end());
+        dtype = DType::kF32;
+      }
+      content.add_tensor(gguf_tensor_name(architecture, name), shape, dtype, std::move(bytes));
+    }
+  }
+}
+
 inline void add_checkpoint_tensors(GgufContent& content,
                                    GgufArchitecture architecture,
                                    const std::string& dir) {
@@ -142,11 +234,14 @@ inline void add_checkpoint_tensors(GgufContent& content,
 inline GgufContent model_as_gguf(const std::string& dir) {
   GgufContent content;
   const ModelConfig config = load_model_config(dir).value();
-  const bool gemma = config.architecture == Architecture::kGemma4;
-  add_common_keys(content, gemma ? "gemma4" : "qwen3", config);
-  if (gemma) add_gemma4_keys(content, config);
-  add_checkpoint_tensors(content, gemma ? GgufArchitecture::kGemma4 : GgufArchitecture::kQwen3,
-                         dir);
+  const GgufArchitecture architecture = gguf_architecture_of(config.architecture);
+  add_common_keys(content, std::string(gguf_architecture_name(architecture)), config);
+  if (architecture == GgufArchitecture::kGemma4) {
+    add_gemma4_keys(content, config);
+  } else {
+    add_family_keys(content, config);
+  }
+  add_model_tensors(content, config, dir);
   return content;
 }
 

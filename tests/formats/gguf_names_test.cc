@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "formats/drafter_config.h"
+#include "formats/families.h"
 #include "formats/gguf.h"
 #include "formats/model_tensors.h"
 
@@ -21,11 +22,13 @@ constexpr GgufArchitecture kDflash = GgufArchitecture::kDflash;
 const std::string kConfigs = std::string(KAKEYA_TEST_DATA) + "/configs/";
 
 TEST(GgufNames, SpellArchitecturesBothWays) {
-  for (const GgufArchitecture each : {kGemma4, kQwen3, kDflash}) {
+  for (const Family& family : families()) {
+    const GgufArchitecture each = gguf_architecture_of(family.architecture);
     EXPECT_EQ(parse_gguf_architecture(gguf_architecture_name(each)), each);
   }
+  EXPECT_EQ(parse_gguf_architecture("dflash"), kDflash);
   EXPECT_EQ(gguf_architecture_name(kDflash), "dflash");
-  EXPECT_FALSE(parse_gguf_architecture("llama").has_value());
+  EXPECT_FALSE(parse_gguf_architecture("mamba").has_value());
 }
 
 struct NamePair {
@@ -130,7 +133,7 @@ TEST(GgufNames, OfTheConvertersFilesAreInTheList) {
 TEST(GgufNames, OthersHaveNoTranslation) {
   for (const char* name :
        {"", "blk.", "blk.3", "blk.3.", "blk..attn_q.weight", "blk.03.attn_q.weight",
-        "blk.-1.attn_q.weight", "blk.12345678.attn_q.weight", "blk.3.attn_q.bias",
+        "blk.-1.attn_q.weight", "blk.12345678.attn_q.weight", "blk.3.attn_q.beta",
         "rope_freqs.weight", "attn_q.weight", "fc.weight", "layers.3.self_attn.q_proj.weight"}) {
     EXPECT_EQ(checkpoint_tensor_name(kGemma4, name), "") << name;
   }
@@ -159,6 +162,11 @@ TEST(GgufNames, CoverEveryTensorOfPublishedModels) {
   const auto qwen = load_model_config(kConfigs + "Qwen-Qwen3-8B");
   ASSERT_TRUE(qwen.has_value()) << qwen.error().message();
   expect_round_trip(kQwen3, expected_tensors(*qwen));
+  for (const char* network : {"llama", "llama-biased", "mistral", "gemma3", "qwen2", "qwen3moe"}) {
+    const auto config =
+        load_model_config(std::string(KAKEYA_TEST_DATA) + "/networks/" + network).value();
+    expect_round_trip(gguf_architecture_of(config.architecture), expected_tensors(config));
+  }
   const auto drafter = load_drafter_config(kConfigs + "z-lab-gemma-4-26B-A4B-it-DFlash");
   ASSERT_TRUE(drafter.has_value()) << drafter.error().message();
   expect_round_trip(kDflash, expected_tensors(*drafter));

@@ -35,7 +35,7 @@ class EditedSource final : public TensorSource {
     return source_.describe(name);
   }
   bool has(std::string_view name) const override { return source_.has(name); }
-  bool is_persistent() const override { return true; }
+  bool is_persistent(std::string_view /*name*/) const override { return true; }
 
  private:
   TensorSource& source_;

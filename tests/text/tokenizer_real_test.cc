@@ -54,8 +54,8 @@ Result<Tokenizer> through_json(const RealModel& model) {
 }
 
 TEST(RealTokenizers, SmolLm2IsThatOfTheReferences) {
-  KAKEYA_NEED_REAL_MODEL(kSmolLm2);
-  const Tokenizer tokenizer = load_tokenizer(real_model_path(kSmolLm2));
+  KAKEYA_NEED_REAL_MODEL(kRealSmolLm2);
+  const Tokenizer tokenizer = load_tokenizer(real_model_path(kRealSmolLm2));
   const auto golden = real_golden("smollm2-tokens.json");
   EXPECT_EQ(golden["texts"].size(), 200u);
   expect_golden(tokenizer, golden);
@@ -65,8 +65,8 @@ TEST(RealTokenizers, SmolLm2IsThatOfTheReferences) {
 }
 
 TEST(RealTokenizers, Gemma3IsThatOfTheReferences) {
-  KAKEYA_NEED_REAL_MODEL(kGemma3);
-  const Tokenizer tokenizer = load_tokenizer(real_model_path(kGemma3));
+  KAKEYA_NEED_REAL_MODEL(kRealGemma3);
+  const Tokenizer tokenizer = load_tokenizer(real_model_path(kRealGemma3));
   const auto golden = real_golden("gemma3-270m-tokens.json");
   EXPECT_EQ(golden["texts"].size(), 198u);
   EXPECT_EQ(golden["references_disagree"].size(), 2u);
@@ -76,15 +76,15 @@ TEST(RealTokenizers, Gemma3IsThatOfTheReferences) {
 }
 
 TEST(RealTokenizers, SmolLm2GivesTheSameIdsThroughATokenizerJson) {
-  KAKEYA_NEED_REAL_MODEL(kSmolLm2);
-  const auto tokenizer = through_json(kSmolLm2);
+  KAKEYA_NEED_REAL_MODEL(kRealSmolLm2);
+  const auto tokenizer = through_json(kRealSmolLm2);
   ASSERT_TRUE(tokenizer.has_value()) << tokenizer.error().message();
   expect_golden(*tokenizer, real_golden("smollm2-tokens.json"));
 }
 
 TEST(RealTokenizers, Gemma3GivesTheSameIdsThroughATokenizerJson) {
-  KAKEYA_NEED_REAL_MODEL(kGemma3);
-  const auto tokenizer = through_json(kGemma3);
+  KAKEYA_NEED_REAL_MODEL(kRealGemma3);
+  const auto tokenizer = through_json(kRealGemma3);
   ASSERT_TRUE(tokenizer.has_value()) << tokenizer.error().message();
   expect_golden(*tokenizer, real_golden("gemma3-270m-tokens.json"));
 }

@@ -19,7 +19,7 @@ std::int64_t tap_width(const DrafterConfig& config) {
 
 // Writes what k_proj and v_proj of a layer give for `input` [T, D] to the columns from `column` on;
 // returns the column behind them.
-std::int64_t project(const qwen3::LayerWeights& layer,
+std::int64_t project(const llama::LayerWeights& layer,
                      ConstRows input,
                      Executor& executor,
                      const Activations& a,
@@ -63,7 +63,7 @@ Result<std::unique_ptr<Drafter>> Drafter::load(const DrafterConfig& config,
   drafter->hidden_norm_ = loader.vector("hidden_norm.weight");
   drafter->norm_ = loader.vector("norm.weight", config.output_multiplier);
   for (std::int64_t l = 0; l < layers.num_hidden_layers; ++l) {
-    drafter->layers_.push_back(qwen3::load_layer(layers, l, l, loader, compute));
+    drafter->layers_.push_back(llama::load_layer(layers, l, l, loader, compute));
     drafter->layers_.back().shape.bidirectional = !is_causal(config, l);
   }
   KAKEYA_TRY(loader.status());
@@ -84,7 +84,7 @@ void Drafter::extend_context(ConstRows taps,
   make_features(taps, executor, features);
   executor.make_rope_table(inverse_frequencies_, rows.rope_full);
   // The features meet no input_layernorm: hidden_norm was the only one.
-  for (const qwen3::LayerWeights& layer : layers_) {
+  for (const llama::LayerWeights& layer : layers_) {
     store_keys_and_values(layer.self_attn, layer.shape, rows.rope_full, features, batch, executor,
                           rows);
   }
@@ -96,7 +96,7 @@ void Drafter::project_context(
   const Rows features = first_rows(a.features, taps.count);
   make_features(taps, executor, features);
   std::int64_t column = 0;
-  for (const qwen3::LayerWeights& layer : layers_) {
+  for (const llama::LayerWeights& layer : layers_) {
     column = project(layer, features, executor, rows, column, keys, values);
   }
 }
@@ -111,13 +111,13 @@ void Drafter::project_tokens(const Batch& batch,
   executor.make_rope_table(inverse_frequencies_, rows.rope_full);
   executor.embed(target_.embed_tokens(), embed_scale_, rows.hidden);
   std::int64_t column = 0;
-  for (const qwen3::LayerWeights& layer : layers_) {
+  for (const llama::LayerWeights& layer : layers_) {
     executor.rms_norm(rows.hidden, layer.input_layernorm.data(), config_.layers.rms_norm_eps,
                       rows.normed);
     column = project(layer, rows.normed, executor, rows, column, keys, values);
     AttentionShape shape = layer.shape;
     shape.bidirectional = !causal;
-    qwen3::decoder_layer(layer, shape, rows.rope_full, batch, executor, rows);
+    llama::decoder_layer(layer, shape, rows.rope_full, batch, executor, rows);
   }
 }
 
@@ -128,8 +128,8 @@ ConstRows Drafter::forward(const Batch& batch,
   Activations rows = a.layers.with_rows(batch.rows());
   executor.make_rope_table(inverse_frequencies_, rows.rope_full);
   executor.embed(target_.embed_tokens(), embed_scale_, rows.hidden);
-  for (const qwen3::LayerWeights& layer : layers_) {
-    qwen3::decoder_layer(layer, rows.rope_full, batch, executor, rows);
+  for (const llama::LayerWeights& layer : layers_) {
+    llama::decoder_layer(layer, rows.rope_full, batch, executor, rows);
   }
   executor.rms_norm(rows.hidden, norm_.data(), config_.layers.rms_norm_eps, rows.normed);
   if (logits.count > 0) {

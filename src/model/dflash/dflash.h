@@ -20,7 +20,7 @@
 #include "formats/drafter_config.h"
 #include "kv/kv_cache.h"
 #include "model/decoder.h"
-#include "model/qwen3/layer.h"
+#include "model/llama/layer.h"
 #include "model/weight_loader.h"
 
 namespace kakeya::dflash {
@@ -95,7 +95,7 @@ class Drafter {
   std::unique_ptr<Matrix> fc_;  // [D, num_taps * D]
   WeightVector hidden_norm_;    // [D]
   WeightVector norm_;           // [D], with output_multiplier folded in
-  std::vector<qwen3::LayerWeights> layers_;
+  std::vector<llama::LayerWeights> layers_;
   WeightVector inverse_frequencies_;
 };
 

@@ -1,5 +1,5 @@
-// Gemma 4: the MoE, dense and E variants of one decoder. Equations: transformers,
-// modeling_gemma4.py; followed step by step in docs/forward-pass.md.
+// Gemma 3 and Gemma 4: the MoE, dense and E variants of one decoder. Equations: transformers,
+// modeling_gemma3.py and modeling_gemma4.py; followed step by step in docs/forward-pass.md.
 #pragma once
 
 #include <memory>
@@ -9,7 +9,7 @@
 #include "model/decoder.h"
 #include "model/weight_loader.h"
 
-namespace kakeya::gemma4 {
+namespace kakeya::gemma {
 
 // Loads all weights. On an error the loader's status tells it and the result is unusable.
 std::unique_ptr<Decoder> load(const ModelConfig& config, WeightLoader& loader, Compute compute);
@@ -54,9 +54,9 @@ struct LayerWeights {
   float layer_scalar = 1.0F;
 };
 
-class Gemma4 final : public Decoder {
+class Gemma final : public Decoder {
  public:
-  Gemma4(const ModelConfig& config, WeightLoader& loader, Compute compute);
+  Gemma(const ModelConfig& config, WeightLoader& loader, Compute compute);
 
   void forward(const Batch& batch,
                Executor& executor,
@@ -96,4 +96,4 @@ class Gemma4 final : public Decoder {
   WeightVector per_layer_projection_norm_;              // [P]
 };
 
-}  // namespace kakeya::gemma4
+}  // namespace kakeya::gemma

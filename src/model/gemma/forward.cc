@@ -1,9 +1,9 @@
-// The forward pass of Gemma 4. x is the residual stream, a.hidden; T the tokens of this pass.
+// The forward pass of Gemma. x is the residual stream, a.hidden; T the tokens of this pass.
 #include <cmath>
 
-#include "model/gemma4/gemma4.h"
+#include "model/gemma/gemma.h"
 
-namespace kakeya::gemma4 {
+namespace kakeya::gemma {
 namespace {
 
 constexpr GateActivation kActivation = GateActivation::kGeluTanh;
@@ -17,14 +17,14 @@ void mlp(const MlpWeights& w, ConstRows z, Executor& executor, Activations& a, R
 
 }  // namespace
 
-float Gemma4::embed_scale() const {
+float Gemma::embed_scale() const {
   return std::sqrt(static_cast<float>(config().hidden_size));
 }
 
-void Gemma4::forward(const Batch& batch,
-                     Executor& executor,
-                     Activations& activations,
-                     const ForwardOutput& output) const {
+void Gemma::forward(const Batch& batch,
+                    Executor& executor,
+                    Activations& activations,
+                    const ForwardOutput& output) const {
   Activations a = activations.with_rows(batch.rows());
   TapWriter taps(output.tap_points, output.taps, executor);
 
@@ -53,7 +53,7 @@ void Gemma4::forward(const Batch& batch,
 
 // a.per_layer_input[t, l] = (norm(Wm x0 * D^-1/2)[l] + sqrt(P) * table[ids[t], l]) / sqrt(2).
 // Source: Gemma4TextModel.project_per_layer_inputs.
-void Gemma4::make_per_layer_inputs(Executor& executor, Activations& a) const {
+void Gemma::make_per_layer_inputs(Executor& executor, Activations& a) const {
   const std::int64_t width = config().hidden_size_per_layer_input;  // P
   const float eps = config().rms_norm_eps;
   executor.embed(*embed_tokens_per_layer_, std::sqrt(static_cast<float>(width)), a.per_layer_input);
@@ -66,10 +66,10 @@ void Gemma4::make_per_layer_inputs(Executor& executor, Activations& a) const {
   executor.add(a.per_layer_context, a.per_layer_input, 1.0F / std::sqrt(2.0F), a.per_layer_input);
 }
 
-void Gemma4::decoder_layer(std::int64_t layer,
-                           const Batch& batch,
-                           Executor& executor,
-                           Activations& a) const {
+void Gemma::decoder_layer(std::int64_t layer,
+                          const Batch& batch,
+                          Executor& executor,
+                          Activations& a) const {
   const LayerWeights& w = layers_[static_cast<std::size_t>(layer)];
   const float eps = config().rms_norm_eps;
 
@@ -90,7 +90,7 @@ void Gemma4::decoder_layer(std::int64_t layer,
 }
 
 // a.branch = the feed-forward of a.hidden, before post_feedforward_layernorm.
-void Gemma4::feed_forward(const LayerWeights& w, Executor& executor, Activations& a) const {
+void Gemma::feed_forward(const LayerWeights& w, Executor& executor, Activations& a) const {
   executor.rms_norm(a.hidden, w.pre_feedforward_layernorm.data(), config().rms_norm_eps, a.normed);
   if (config().enable_moe_block) return mixture_of_experts(w, executor, a);
   mlp(w.mlp, a.normed, executor, a, a.branch);
@@ -99,7 +99,7 @@ void Gemma4::feed_forward(const LayerWeights& w, Executor& executor, Activations
 // a.branch = norm_1(the dense MLP of a.normed) + norm_2(experts). The router reads the residual
 // stream itself, not the experts' normed input. Norms of the same rows follow each other, so that a
 // backend may make them together. Source: Gemma4TextDecoderLayer.forward.
-void Gemma4::mixture_of_experts(const LayerWeights& w, Executor& executor, Activations& a) const {
+void Gemma::mixture_of_experts(const LayerWeights& w, Executor& executor, Activations& a) const {
   const float eps = config().rms_norm_eps;
   executor.rms_norm(a.hidden, w.moe.router_scale.data(), eps, a.router_input);
   executor.rms_norm(a.hidden, w.moe.pre_feedforward_layernorm_2.data(), eps, a.expert_input);
@@ -119,7 +119,7 @@ void Gemma4::mixture_of_experts(const LayerWeights& w, Executor& executor, Activ
 }
 
 // x = (x + norm(Wp(gelu(Wg x) * ple[layer]))) * layer_scalar.
-void Gemma4::add_per_layer_input(std::int64_t layer, Executor& executor, Activations& a) const {
+void Gemma::add_per_layer_input(std::int64_t layer, Executor& executor, Activations& a) const {
   const LayerWeights& w = layers_[static_cast<std::size_t>(layer)];
   const std::int64_t width = config().hidden_size_per_layer_input;  // P
   executor.matmul(a.hidden, *w.per_layer.per_layer_input_gate, a.per_layer_gate);
@@ -131,4 +131,4 @@ void Gemma4::add_per_layer_input(std::int64_t layer, Executor& executor, Activat
   executor.add(a.hidden, a.branch, w.layer_scalar, a.hidden);
 }
 
-}  // namespace kakeya::gemma4
+}  // namespace kakeya::gemma

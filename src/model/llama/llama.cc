@@ -1,12 +1,12 @@
-#include "model/qwen3/qwen3.h"
+#include "model/llama/llama.h"
 
-namespace kakeya::qwen3 {
+namespace kakeya::llama {
 
 std::unique_ptr<Decoder> load(const ModelConfig& config, WeightLoader& loader, Compute compute) {
-  return std::make_unique<Qwen3>(config, loader, compute);
+  return std::make_unique<Llama>(config, loader, compute);
 }
 
-Qwen3::Qwen3(const ModelConfig& config, WeightLoader& loader, Compute compute)
+Llama::Llama(const ModelConfig& config, WeightLoader& loader, Compute compute)
     : Decoder(config),
       inverse_frequencies_(
           loader.constant(inverse_frequencies(config.rope_full, config.global_head_dim))) {
@@ -19,7 +19,7 @@ Qwen3::Qwen3(const ModelConfig& config, WeightLoader& loader, Compute compute)
   }
 }
 
-void Qwen3::forward(const Batch& batch,
+void Llama::forward(const Batch& batch,
                     Executor& executor,
                     Activations& activations,
                     const ForwardOutput& output) const {
@@ -42,4 +42,4 @@ void Qwen3::forward(const Batch& batch,
   executor.matmul(logit_inputs(batch, a.normed, a.branch, executor), lm_head(), output.logits);
 }
 
-}  // namespace kakeya::qwen3
+}  // namespace kakeya::llama

@@ -1,21 +1,22 @@
-// Qwen3 dense. Equations: transformers, modeling_qwen3.py.
+// The decoder of Llama, Mistral, Qwen2 and Qwen3. Equations: transformers, modeling_llama.py and
+// the others of these names.
 #pragma once
 
 #include <memory>
 #include <vector>
 
 #include "model/decoder.h"
-#include "model/qwen3/layer.h"
+#include "model/llama/layer.h"
 #include "model/weight_loader.h"
 
-namespace kakeya::qwen3 {
+namespace kakeya::llama {
 
 // Loads all weights. On an error the loader's status tells it and the result is unusable.
 std::unique_ptr<Decoder> load(const ModelConfig& config, WeightLoader& loader, Compute compute);
 
-class Qwen3 final : public Decoder {
+class Llama final : public Decoder {
  public:
-  Qwen3(const ModelConfig& config, WeightLoader& loader, Compute compute);
+  Llama(const ModelConfig& config, WeightLoader& loader, Compute compute);
 
   void forward(const Batch& batch,
                Executor& executor,
@@ -36,4 +37,4 @@ class Qwen3 final : public Decoder {
   WeightVector inverse_frequencies_;
 };
 
-}  // namespace kakeya::qwen3
+}  // namespace kakeya::llama

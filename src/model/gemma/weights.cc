@@ -1,11 +1,12 @@
-// Loading of Gemma 4: which tensors there are, by their checkpoint names.
+// Loading of Gemma: which tensors there are, by their checkpoint names.
 #include <fmt/format.h>
 
 #include <cmath>
 
-#include "model/gemma4/gemma4.h"
+#include "formats/families.h"
+#include "model/gemma/gemma.h"
 
-namespace kakeya::gemma4 {
+namespace kakeya::gemma {
 namespace {
 
 // The pairs that rotate: partial rotary embeddings end in zeros.
@@ -20,10 +21,10 @@ ConstVector rotated(ConstVector frequencies, const RopeParameters& rope, std::in
 }  // namespace
 
 std::unique_ptr<Decoder> load(const ModelConfig& config, WeightLoader& loader, Compute compute) {
-  return std::make_unique<Gemma4>(config, loader, compute);
+  return std::make_unique<Gemma>(config, loader, compute);
 }
 
-Gemma4::Gemma4(const ModelConfig& config, WeightLoader& loader, Compute compute)
+Gemma::Gemma(const ModelConfig& config, WeightLoader& loader, Compute compute)
     : Decoder(config),
       inverse_frequencies_sliding_(
           loader.constant(inverse_frequencies(config.rope_sliding, config.head_dim))),
@@ -44,16 +45,17 @@ Gemma4::Gemma4(const ModelConfig& config, WeightLoader& loader, Compute compute)
   }
 }
 
-LayerWeights Gemma4::load_layer(std::int64_t layer, WeightLoader& loader, Compute compute) const {
+LayerWeights Gemma::load_layer(std::int64_t layer, WeightLoader& loader, Compute compute) const {
+  const Family& family = family_of(config().architecture);
   const std::string prefix = fmt::format("layers.{}.", layer);
   LayerWeights w;
   w.is_sliding = config().is_sliding(layer);
   w.shape = {.num_heads = config().num_attention_heads,
              .num_kv_heads = config().layer_kv_heads(layer),
              .head_dim = config().layer_head_dim(layer),
-             .scale = 1.0F,
+             .scale = config().attention_scale(layer),
              .compute = compute,
-             .normalise_values = true,
+             .normalise_values = family.value_norms,
              .rms_norm_eps = config().rms_norm_eps,
              .cache_index = cache_index(layer)};
   w.shape.inverse_frequencies = w.is_sliding ? rotated_sliding_ : rotated_full_;
@@ -74,13 +76,11 @@ LayerWeights Gemma4::load_layer(std::int64_t layer, WeightLoader& loader, Comput
         .per_layer_projection = loader.matrix(prefix + "per_layer_projection.weight", compute),
         .post_per_layer_input_norm = loader.vector(prefix + "post_per_layer_input_norm.weight")};
   }
-  w.layer_scalar = loader.scalar(prefix + "layer_scalar");
+  if (family.layer_scalars) w.layer_scalar = loader.scalar(prefix + "layer_scalar");
   return w;
 }
 
-MoeWeights Gemma4::load_moe(const std::string& prefix,
-                            WeightLoader& loader,
-                            Compute compute) const {
+MoeWeights Gemma::load_moe(const std::string& prefix, WeightLoader& loader, Compute compute) const {
   const std::int64_t width = config().moe_intermediate_size;
   MoeWeights w;
   w.pre_feedforward_layernorm_2 = loader.vector(prefix + "pre_feedforward_layernorm_2.weight");
@@ -102,4 +102,4 @@ MoeWeights Gemma4::load_moe(const std::string& prefix,
   return w;
 }
 
-}  // namespace kakeya::gemma4
+}  // namespace kakeya::gemma
