@@ -18,11 +18,11 @@ BINARY := build/release/bin/kakeya
 
 help:
 	@echo 'make build      release build, $(BINARY)'
-	@echo 'make test       build and run all tests'
+	@echo 'make test       build, fetch two published models (335 MiB, once, if there is a network) and run all tests'
 	@echo 'make mlx        fetch MLX into build/mlx-wheel and build the backend mlx, too'
 	@echo 'make mac-report with MLX: equality, losslessness and speed on this machine, as a page in build/mac-report'
 	@echo 'make quick      format, build and the tests of what differs from main: for every commit'
-	@echo 'make demo       build the binary only and let the demo model answer two questions'
+	@echo 'make demo       build the binary only, fetch SmolLM2 (94 MiB, once), let it answer, and show drafts'
 	@echo 'make asan       parsers and runtime with address and undefined behaviour sanitizers'
 	@echo 'make tsan       tests of several threads with the thread sanitizer'
 	@echo 'make fuzz       each fuzz target for FUZZ_SECONDS=$(FUZZ_SECONDS) from its kept corpus'
@@ -51,15 +51,24 @@ build/dev/build.ninja: $(wildcard build/xgrammar/installed) | packages
 build: build/release/build.ninja
 	cmake --build build/release -j $(JOBS)
 
+# Tests that need a model that is not there are skipped, and name it.
 test: build
+	@tools/fetch_model all || echo 'Going on without: tests that need such a model are skipped.'
 	ctest --preset release -j $(JOBS)
 	@build/release/bin/instruction_sets_test --gtest_filter='*Table.Prints' --gtest_brief=1 | grep -v '^\[\|^Running'
 
+# Answers that come out the same on every instruction set, and are true.
+SMOLLM2 := $(or $(KAKEYA_MODELS),build/models)/SmolLM2-135M-Instruct.Q4_1.gguf
 demo: build/release/build.ninja
 	cmake --build build/release --target kakeya_cli -j $(JOBS)
+	@if tools/fetch_model smollm2; then set -x; \
+	  $(BINARY) run --model $(SMOLLM2) --prompt 'What is the capital of Japan?'; \
+	  $(BINARY) run --model $(SMOLLM2) --prompt 'Which animal says meow?'; \
+	else echo 'Going on without it, with the demo model of the repository.'; fi
+	@echo 'A model with a drafter, which was trained for this repository (models/demo): several tokens a pass, the same text.'
 	@set -x; $(BINARY) run --model models/demo --prompt 'Count from 5 to 12.'
 	@set -x; $(BINARY) run --model models/demo --prompt "$$(cat examples/needle.txt)"
-	@echo "$(BINARY) serve answers the same over HTTP: a page at http://127.0.0.1:8080, and as OpenAI's clients ask (docs/serving.md)."
+	@echo "$(BINARY) serve --model FILE answers over HTTP: a page at http://127.0.0.1:8080, and as OpenAI's clients ask (docs/serving.md)."
 
 # The library without its Python package; what it needs of Python is pip.
 MLX_PACKAGE := $(if $(ON_A_MAC),mlx-metal,mlx-cpu)
