@@ -56,7 +56,7 @@ int run_program(int argc, char** argv) {
   using namespace kakeya::cli;
   exit_on_lost_files();
   kakeya::add_emulated_backends();
-  CLI::App app("Runs Gemma 4 and Qwen3 models: exactly, fast, in bounded memory.", "kakeya");
+  CLI::App app("Runs Gemma, Llama, Mistral and Qwen: exactly, fast, in bounded memory.", "kakeya");
   app.set_version_flag("--version", std::string("kakeya ") + kakeya::kVersion);
   app.require_subcommand(1);
   app.get_formatter()->column_width(34);

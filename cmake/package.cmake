@@ -15,7 +15,7 @@ set(CPACK_PACKAGE_VENDOR Kakeya)
 set(CPACK_PACKAGE_CONTACT "The Kakeya developers <kakeya@localhost>")
 set(CPACK_PACKAGE_DESCRIPTION_SUMMARY ${PROJECT_DESCRIPTION})
 set(CPACK_PACKAGE_DESCRIPTION
-    "Runs Gemma 4 and Qwen3 with speculative decoding whose output is that of plain decoding, byte
+    "Runs Gemma, Llama, Mistral and Qwen with speculative decoding whose output is that of plain decoding, byte
 for byte, in memory that is bounded: a program, and a server that speaks OpenAI's, Anthropic's and
 Ollama's APIs and gRPC. A small demo model comes with it.")
 set(CPACK_PACKAGE_DIRECTORY ${PROJECT_BINARY_DIR}/packages)

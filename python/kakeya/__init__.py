@@ -1,4 +1,4 @@
-"""Kakeya in the process: Gemma 4 and Qwen3 with exact output and bounded memory.
+"""Kakeya in the process: Gemma, Llama, Mistral and Qwen with exact output and bounded memory.
 
     import kakeya
     print(kakeya.Engine().chat("Count from 5 to 12."))
