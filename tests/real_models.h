@@ -8,6 +8,7 @@
 #include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
+#include <ostream>
 #include <string>
 
 namespace kakeya {
@@ -17,6 +18,11 @@ struct RealModel {
   const char* name;
   const char* file;
 };
+
+// How GoogleTest names a parameter.
+inline void PrintTo(const RealModel& model, std::ostream* out) {
+  *out << model.name;
+}
 
 inline constexpr RealModel kRealSmolLm2 = {"smollm2", "SmolLM2-135M-Instruct.Q4_1.gguf"};
 inline constexpr RealModel kRealGemma3 = {"gemma3-270m", "gemma-3-270m.Q4_K_M.gguf"};

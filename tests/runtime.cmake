@@ -49,3 +49,6 @@ target_link_libraries(peers_test PRIVATE kakeya_peers)
 kakeya_test(bench_test cli/bench_test.cc)
 target_compile_definitions(bench_test PRIVATE KAKEYA_BINARY="$<TARGET_FILE:kakeya_cli>")
 add_dependencies(bench_test kakeya_cli)
+
+# Published models (tests/real_models.h); without them its tests are skipped by name.
+kakeya_test(real_models_test runtime/real_models_test.cc)
