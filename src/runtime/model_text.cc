@@ -11,6 +11,7 @@
 #include "base/status.h"
 #include "formats/gguf_checkpoint.h"
 #include "runtime/chat_context.h"
+#include "runtime/tools_in_text.h"
 #include "text/plain_texts.h"
 #include "text/tokenizer_gguf.h"
 #include "text/utf8.h"
@@ -158,7 +159,20 @@ Result<ModelText> ModelText::load(const std::string& path, const std::string& te
     if (!*text.chat_template_) return Unexpected(text.chat_template_->error());
   }
   KAKEYA_TRY(is_gguf_path(path) ? text.read_gguf() : text.read_folder());
+  text.tools_in_text_ = !text.template_shows_tools();
   return text;
+}
+
+// False if the same conversation looks the same with a tool and without.
+bool ModelText::template_shows_tools() const {
+  if (!chat_template_ || !*chat_template_) return true;
+  const ChatMessage message = {.role = "user", .content = "a"};
+  const ChatOptions tool = {
+      .tools = {R"({"type":"function","function":{"name":"probed_tool","description":"b",)"
+                R"("parameters":{"type":"object","properties":{"c":{"type":"string"}}}}})"}};
+  const auto without = render({&message, 1}, {});
+  const auto with = render({&message, 1}, tool);
+  return !without || !with || with->text != without->text;
 }
 
 Result<const Tokenizer*> ModelText::tokenizer() const {
@@ -183,6 +197,20 @@ Result<ChatPrompt> ModelText::apply_chat_template(std::span<const ChatMessage> m
                  path_);
   }
   if (!*chat_template_) return Unexpected(chat_template_->error());
+  if (!tools_in_text_ || !has_tools(messages, options.tools)) return render(messages, options);
+  const HideText as_it_is = [](std::string_view text) { return std::string(text); };
+  KAKEYA_TRY(chat_context(messages, options, as_it_is));  // tools are JSON objects
+  ChatOptions told = options;
+  told.tools.clear();
+  auto prompt = render(with_tools_in_text(messages, options.tools, ToolsPlace::kSystem), told);
+  if (prompt) return prompt;
+  auto elsewhere =
+      render(with_tools_in_text(messages, options.tools, ToolsPlace::kFirstUser), told);
+  return elsewhere ? std::move(elsewhere) : std::move(prompt);
+}
+
+Result<ChatPrompt> ModelText::render(std::span<const ChatMessage> messages,
+                                     const ChatOptions& options) const {
   if (options.continue_final_message && (messages.empty() || options.add_generation_prompt)) {
     return invalid_argument(
         "to go on with a last message takes one, and no generation prompt behind it");

@@ -29,6 +29,8 @@ class ModelText {
   // True if a beginning-of-sequence token goes in front of a text that no template wrote: as
   // add_bos_token says, else as the tokenizer does. True without a tokenizer.
   bool begins_texts() const;
+  // Tools that the template would leave out are written into the conversation
+  // (runtime/tools_in_text.h).
   Result<ChatPrompt> apply_chat_template(std::span<const ChatMessage> messages,
                                          const ChatOptions& options) const;
 
@@ -38,6 +40,10 @@ class ModelText {
   std::string template_fingerprint() const;
 
  private:
+  // The conversation as the template writes it, with what it is told of tools.
+  Result<ChatPrompt> render(std::span<const ChatMessage> messages,
+                            const ChatOptions& options) const;
+  bool template_shows_tools() const;
   Status read_gguf();
   Status read_folder();
   Status read_tokenizer_config(const std::string& path);
@@ -48,6 +54,8 @@ class ModelText {
   std::optional<Result<ChatTemplate>> chat_template_;
   std::string tokenizer_fingerprint_ = "none";
   std::uint64_t template_checksum_ = 0;
+  // A template that shows no tools gets them in the contents of messages.
+  bool tools_in_text_ = false;
   std::optional<bool> add_bos_;
   std::string bos_token_;
   std::string eos_token_;

@@ -114,7 +114,9 @@ TEST(ToolFormatOfTemplates, IsHowTheyWriteACall) {
       {"Qwen-Qwen2.5-7B-Instruct", ToolFormat::kQwenJson},
       {"Qwen3.5-4B", ToolFormat::kQwenXml},
       {"google-gemma-4-31B-it", ToolFormat::kGemma},
-      {"google-gemma-2-2b-it", ToolFormat::kNone}};
+      {"openai-gpt-oss-120b", ToolFormat::kNone},
+      // Shows no tools, so that they are written into the conversation.
+      {"google-gemma-2-2b-it", ToolFormat::kQwenJson}};
   for (const auto& [name, format] : kTemplates) {
     EngineOptions options = test::demo_options("none");
     if (*name != '\0') {
