@@ -2,6 +2,9 @@
 
 #include <fmt/format.h>
 
+#include <charconv>
+#include <optional>
+
 #include "base/status.h"
 #include "formats/printable.h"
 
@@ -33,6 +36,22 @@ TensorSpec expert_of(const TensorSpec& all, std::int64_t expert) {
   return {.name = name + ".weight", .shape = {all.shape[1], all.shape[2]}};
 }
 
+// The number of the expert in the name of its own matrix, and the name of the tensor of all;
+// nothing for another name.
+std::optional<std::pair<std::int64_t, std::string>> expert_in(const std::string& name) {
+  constexpr std::string_view kSuffix = ".weight";
+  const std::size_t at = name.find(kSingleExperts);
+  if (at == std::string::npos || !name.ends_with(kSuffix)) return std::nullopt;
+  const std::size_t begin = at + kSingleExperts.size();
+  std::int64_t expert = 0;
+  const char* const end = name.data() + name.size();
+  const auto [stop, failure] = std::from_chars(name.data() + begin, end, expert);
+  if (failure != std::errc() || expert < 0 || stop == end || *stop != '.') return std::nullopt;
+  const auto rest = static_cast<std::size_t>(stop + 1 - name.data());
+  return std::pair(expert,
+                   name.substr(0, begin) + name.substr(rest, name.size() - rest - kSuffix.size()));
+}
+
 bool same_encoding(const TensorView& a, const TensorView& b) {
   if (a.is_quantized() || b.is_quantized()) return false;  // no format has them so
   return a.dtype == b.dtype;
@@ -44,28 +63,28 @@ TensorMatcher::TensorMatcher(std::string_view path,
                              std::span<const TensorSpec> wanted,
                              Spelling spelling)
     : path_(path), wanted_(wanted), spelling_(std::move(spelling)) {
-  const auto add = [this](const TensorSpec& spec) {
-    specs_.emplace(spec.name, spec);
-    const std::int64_t experts = spec.shape.size() == 3 ? spec.shape.front() : 0;
-    for (std::int64_t expert = 0; expert < experts; ++expert) {
-      TensorSpec single = expert_of(spec, expert);
-      if (single.name.empty()) return;
-      specs_.emplace(single.name, std::move(single));
-    }
-  };
   for (const TensorSpec& spec : wanted) {
-    const auto [gate, up] = halves_of(spec);
-    if (gate.name.empty()) {
-      add(spec);
-      continue;
-    }
     specs_.emplace(spec.name, spec);
-    add(gate);
-    add(up);
+    const auto [gate, up] = halves_of(spec);
+    if (gate.name.empty()) continue;
+    specs_.emplace(gate.name, gate);
+    specs_.emplace(up.name, up);
   }
 }
 
+void TensorMatcher::expect_single_expert(const std::string& name) {
+  const auto expert = expert_in(name);
+  if (!expert) return;
+  const auto all = specs_.find(expert->second);
+  if (all == specs_.end() || all->second.shape.size() != 3) return;
+  TensorSpec single = expert_of(all->second, expert->first);
+  if (expert->first >= all->second.shape.front() || single.name != name) return;
+  specs_.emplace(name, std::move(single));
+  in_matrices_.insert(expert->second);
+}
+
 const TensorSpec* TensorMatcher::accept(const OfferedTensor& tensor) {
+  expect_single_expert(tensor.name);
   const auto found = specs_.find(tensor.name);
   if (!tensor.name.empty()) {
     const auto [earlier, first] = seen_.emplace(tensor.name, tensor.full_name);
@@ -95,6 +114,10 @@ void TensorMatcher::add_missing() {
   for (const TensorSpec& spec : wanted_) {
     const auto [gate, up] = halves_of(spec);
     const bool fused = seen_.contains(spec.name);
+    for (const std::string* name : {&spec.name, &gate.name, &up.name}) {
+      if (!seen_.contains(*name) || !in_matrices_.contains(*name)) continue;
+      add_problem(fmt::format("{} is there for all experts and one by one", spelling_(*name)));
+    }
     if (!gate.name.empty()) {
       const bool halves[] = {seen_.contains(gate.name) || join_matrices(gate),
                              seen_.contains(up.name) || join_matrices(up)};
@@ -109,21 +132,17 @@ void TensorMatcher::add_missing() {
 }
 
 bool TensorMatcher::join_matrices(const TensorSpec& tensor) {
-  if (tensor.shape.size() != 3 || expert_of(tensor, 0).name.empty()) return false;
+  if (!in_matrices_.contains(tensor.name)) return false;
   std::vector<TensorView> matrices;
   std::string missing;
-  std::int64_t there = 0;
   for (std::int64_t expert = 0; expert < tensor.shape.front(); ++expert) {
     const TensorSpec single = expert_of(tensor, expert);
-    if (seen_.contains(single.name)) {
-      ++there;
-    } else if (missing.empty()) {
-      missing = single.name;
-    }
+    if (missing.empty() && !seen_.contains(single.name)) missing = single.name;
     const auto found = result_.views_.find(single.name);
-    if (found != result_.views_.end()) matrices.push_back(std::move(found->second));
+    if (found == result_.views_.end()) continue;
+    matrices.push_back(std::move(found->second));
+    result_.views_.erase(found);
   }
-  if (there == 0) return false;
   if (!missing.empty()) {
     add_problem(fmt::format("missing {} {}, as other experts are there", missing,
                             shape_string({tensor.shape[1], tensor.shape[2]})));
@@ -133,9 +152,6 @@ bool TensorMatcher::join_matrices(const TensorSpec& tensor) {
     add_problem(fmt::format("{}: expected floating point numbers of the type of {}",
                             printable(matrix.name), printable(matrices.front().name)));
     break;
-  }
-  for (std::int64_t expert = 0; expert < tensor.shape.front(); ++expert) {
-    result_.views_.erase(expert_of(tensor, expert).name);
   }
   result_.matrices_.emplace(tensor.name, std::move(matrices));
   return true;

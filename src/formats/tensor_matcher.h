@@ -5,6 +5,7 @@
 
 #include <functional>
 #include <map>
+#include <set>
 #include <span>
 #include <string>
 #include <string_view>
@@ -54,6 +55,8 @@ class TensorMatcher {
   // The spec that the tensor is matched with; nullptr if it is not needed, or a problem, which is
   // noted.
   const TensorSpec* accept(const OfferedTensor& tensor);
+  // Expects a matrix of this name if it is one expert's of a tensor that is wanted.
+  void expect_single_expert(const std::string& name);
   void add_missing();
   // Puts the experts that are there one by one together; false if there is none of `tensor`.
   bool join_matrices(const TensorSpec& tensor);
@@ -62,8 +65,9 @@ class TensorMatcher {
   std::string path_;
   std::span<const TensorSpec> wanted_;
   Spelling spelling_;
-  // Halves of fused experts and single ones included.
+  // Halves of fused experts included, and single ones that were offered.
   std::map<std::string, TensorSpec, std::less<>> specs_;
+  std::set<std::string, std::less<>> in_matrices_;        // of which single experts were offered
   std::map<std::string, std::string, std::less<>> seen_;  // name -> full name
   std::size_t problems_ = 0;
   std::string problem_text_;

@@ -205,6 +205,45 @@ TEST(ResolveTensors, TakesExpertsThatAreNotFused) {
               HasSubstr("layers.0.experts.gate_up_proj is there fused and not fused"));
 }
 
+TEST(ResolveTensors, TakesExpertsOneByOne) {
+  const std::vector<TensorSpec> wanted = {{"layers.0.mlp.experts.gate_up_proj", {2, 6, 4}},
+                                          {"layers.0.mlp.experts.down_proj", {2, 4, 3}}};
+  const std::string prefix = "model.layers.0.mlp.experts.";
+  std::vector<Stored> stored;
+  for (const char* expert : {"0.", "1."}) {
+    stored.push_back({prefix + expert + "gate_proj.weight", {3, 4}});
+    stored.push_back({prefix + expert + "up_proj.weight", {3, 4}});
+    stored.push_back({prefix + expert + "down_proj.weight", {4, 3}});
+  }
+  const auto problem = [&](const std::vector<Stored>& tensors) -> std::string {
+    const ScratchFolder folder;
+    const auto checkpoint = checkpoint_of(folder, tensors);
+    const auto resolved = resolve_tensors(checkpoint, wanted);
+    if (!resolved) return resolved.error().message();
+    const auto matrices = resolved->find_matrices("layers.0.mlp.experts.up_proj");
+    EXPECT_EQ(matrices.size(), 2U);
+    EXPECT_EQ(matrices.back().name, prefix + "1.up_proj.weight");
+    EXPECT_EQ(resolved->size(), 3U);
+    return "";
+  };
+  EXPECT_EQ(problem(stored), "");
+  EXPECT_THAT(problem({stored.begin(), stored.end() - 1}),
+              HasSubstr("missing layers.0.mlp.experts.1.down_proj.weight [4, 3], as other"));
+  std::vector<Stored> changed = stored;
+  changed[5].dtype = DType::kF32;
+  EXPECT_THAT(problem(changed), HasSubstr("floating point numbers of the type of"));
+  for (const char* odd : {"2.up_proj.weight", "01.up_proj.weight", "-1.up_proj.weight",
+                          "99999999999999999999.up_proj.weight", "1.side_proj.weight"}) {
+    changed = stored;
+    changed.push_back({prefix + odd, {3, 4}});
+    EXPECT_THAT(problem(changed), HasSubstr("unexpected " + prefix + odd)) << odd;
+  }
+  changed = stored;
+  changed.push_back({prefix + "down_proj", {2, 4, 3}});
+  EXPECT_THAT(problem(changed),
+              HasSubstr("layers.0.mlp.experts.down_proj is there for all experts and one by one"));
+}
+
 TEST(ResolveTensors, StopsSpellingOutProblemsAfterAHundred) {
   std::vector<Stored> many;
   for (int i = 0; i < 500; ++i) many.push_back({fmt::format("x{}", i), {1}});
