@@ -100,10 +100,16 @@ class RealModel(unittest.TestCase):
             self.assertEqual(answer.finish_reason, "stop")
             jsonschema.validate(json.loads(answer.message.content), PERSON)
 
-    def test_calls_that_the_template_cannot_write_are_refused_by_name(self):
-        with self.assertRaises(openai.BadRequestError) as refused:
-            self.ask("What is the weather in Paris?", tools=[WEATHER], tool_choice="required")
-        self.assertRegex(str(refused.exception), "tools|tool_choice")
+    def test_tools_that_the_template_does_not_show_can_be_called(self):
+        question = "What is the weather in Paris?"
+        required = self.ask(question, tools=[WEATHER], tool_choice="required").choices[0]
+        self.assertEqual(required.finish_reason, "tool_calls")
+        call = required.message.tool_calls[0].function
+        self.assertEqual(call.name, WEATHER["function"]["name"])
+        jsonschema.validate(json.loads(call.arguments), WEATHER["function"]["parameters"])
+        # Free to call or not, the model is shown them.
+        shown = self.ask(question, tools=[WEATHER]).usage.prompt_tokens
+        self.assertGreater(shown, self.ask(question).usage.prompt_tokens + 50)
 
     @unittest.skipUnless(importlib.util.find_spec("lm_eval"), "lm-eval is not installed: tools/test_clients --all")
     def test_lm_eval_finds_likelier_endings(self):
