@@ -354,6 +354,9 @@ Result<std::string> prompt_text(const RunFlags& flags) {
         "text on standard input");
   }
   KAKEYA_ASSIGN_OR_RETURN(std::string text, read_text(from_stdin ? "-" : flags.prompt_file));
+  // The end of a file's last line is no part of a question; --raw takes every byte.
+  if (!flags.raw && text.ends_with('\n')) text.pop_back();
+  if (!flags.raw && text.ends_with('\r')) text.pop_back();
   if (text.empty()) return bad_usage("the prompt is empty");
   return text;
 }

@@ -169,8 +169,10 @@ void add_run_flags(CLI::App& command, RunFlags& flags) {
   add_leading_flags(command, flags.model);
   auto* prompt = command.add_option("-p,--prompt", flags.prompt, "The prompt")->type_name("TEXT");
   command
-      .add_option("-f,--prompt-file", flags.prompt_file,
-                  "Read it from a file; - or nothing: standard input")
+      .add_option(
+          "-f,--prompt-file", flags.prompt_file,
+          "Read it from a file, but for the end of its last line (--raw: all of it); - or nothing: "
+          "standard input")
       ->excludes(prompt)
       ->type_name("FILE");
   command.add_flag("-c,--chat", flags.chat, "A conversation; each line of input is a message");

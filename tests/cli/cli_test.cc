@@ -82,6 +82,23 @@ TEST_F(Cli, PrintsOneJsonObjectWithEveryPromisedField) {
   EXPECT_EQ(json["memory"]["total_reserved"], total);
 }
 
+TEST_F(Cli, TheEndOfTheLastLineIsNoPartOfAQuestion) {
+  // The demo's own template leaves out blanks at both ends.
+  const std::string exact = folder_ + "/exact.jinja";
+  std::ofstream(exact) << "{{ messages[0].content }}";
+  const std::string exactly = "--chat-template " + exact + " ";
+  const auto prompt_ids = [&](const std::string& flags, const std::string& input) {
+    const Outcome outcome = kakeya("run " + kDemoFlag + "--json -n 1 " + flags, input);
+    EXPECT_EQ(outcome.exit_code, 0) << outcome.err;
+    return nlohmann::json::parse(outcome.out)["prompt_ids"];
+  };
+  const auto expected = prompt_ids(exactly + "--prompt 'Count.'", "");
+  EXPECT_EQ(prompt_ids(exactly, "Count.\n"), expected);
+  EXPECT_EQ(prompt_ids(exactly, "Count.\r\n"), expected);
+  EXPECT_NE(prompt_ids(exactly, "Count.\n\n"), expected);
+  EXPECT_NE(prompt_ids("--raw", "Count.\n"), prompt_ids("--raw", "Count."));
+}
+
 TEST_F(Cli, KeepsAConversationAndPrefillsOnlyWhatIsNew) {
   const Outcome outcome = kakeya("run " + kDemoFlag + "--chat --json",
                                  "Count from 5 to 12.\nCount from 3 to 6.\n/exit\nnever seen\n");
