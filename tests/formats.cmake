@@ -15,6 +15,7 @@ kakeya_test(
   tensor/kv_format_test.cc
   formats/layer_heads_test.cc
   formats/model_config_test.cc
+  formats/published_models_test.cc
   formats/model_tensors_test.cc
   formats/projection_config_test.cc
   tensor/quantized_format_test.cc

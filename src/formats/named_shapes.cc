@@ -49,6 +49,66 @@ constexpr Qwen3Shape kQwen3Shapes[] = {
     {"qwen3-8b", 4096, 36, 32, 12288, false},
 };
 
+// Other families: what config.json says of the network, read as such files are.
+struct ConfiguredShape {
+  std::string_view name;
+  std::string_view config_json;
+};
+
+constexpr ConfiguredShape kConfiguredShapes[] = {
+    {"llama3.1-8b",
+     R"({"model_type":"llama","hidden_size":4096,"intermediate_size":14336,"num_hidden_layers":32,
+     "num_attention_heads":32,"num_key_value_heads":8,"vocab_size":128256,"rms_norm_eps":1e-5,
+     "max_position_embeddings":131072,"rope_theta":5e5,"rope_scaling":{"rope_type":"llama3",
+     "factor":8.0,"low_freq_factor":1.0,"high_freq_factor":4.0,
+     "original_max_position_embeddings":8192},"bos_token_id":128000,
+     "eos_token_id":[128001,128008,128009]})"},
+    {"tinyllama-1.1b",
+     R"({"model_type":"llama","hidden_size":2048,"intermediate_size":5632,"num_hidden_layers":22,
+     "num_attention_heads":32,"num_key_value_heads":4,"vocab_size":32000,"rms_norm_eps":1e-5,
+     "max_position_embeddings":2048,"bos_token_id":1,"eos_token_id":2})"},
+    {"mistral-7b",
+     R"({"model_type":"mistral","hidden_size":4096,"intermediate_size":14336,"vocab_size":32768,
+     "num_hidden_layers":32,"num_attention_heads":32,"num_key_value_heads":8,"rms_norm_eps":1e-5,
+     "max_position_embeddings":32768,"rope_theta":1e6,"bos_token_id":1,"eos_token_id":2})"},
+    {"smollm2-135m",
+     R"({"model_type":"llama","hidden_size":576,"intermediate_size":1536,"num_hidden_layers":30,
+     "num_attention_heads":9,"num_key_value_heads":3,"vocab_size":49152,"rms_norm_eps":1e-5,
+     "max_position_embeddings":8192,"rope_theta":1e5,"tie_word_embeddings":true,
+     "bos_token_id":1,"eos_token_id":2,"pad_token_id":2})"},
+    {"qwen2.5-7b",
+     R"({"model_type":"qwen2","hidden_size":3584,"intermediate_size":18944,"num_hidden_layers":28,
+     "num_attention_heads":28,"num_key_value_heads":4,"vocab_size":152064,
+     "max_position_embeddings":32768,"rope_theta":1e6,"eos_token_id":[151645,151643]})"},
+    {"qwen3-30b-a3b",
+     R"({"model_type":"qwen3_moe","hidden_size":2048,"intermediate_size":6144,"head_dim":128,
+     "num_hidden_layers":48,"num_attention_heads":32,"num_key_value_heads":4,"vocab_size":151936,
+     "num_experts":128,"num_experts_per_tok":8,"moe_intermediate_size":768,"norm_topk_prob":true,
+     "max_position_embeddings":40960,"rope_theta":1e6,"eos_token_id":[151645,151643]})"},
+    {"gemma3-270m",
+     R"({"model_type":"gemma3_text","hidden_size":640,"intermediate_size":2048,
+     "num_hidden_layers":18,"num_attention_heads":4,"num_key_value_heads":1,"vocab_size":262144,
+     "sliding_window":512,"max_position_embeddings":32768,"eos_token_id":[1,106]})"},
+    {"gemma3-1b",
+     R"({"model_type":"gemma3_text","hidden_size":1152,"intermediate_size":6912,
+     "num_hidden_layers":26,"num_attention_heads":4,"num_key_value_heads":1,"vocab_size":262144,
+     "sliding_window":512,"max_position_embeddings":32768,"eos_token_id":[1,106]})"},
+    {"gemma3-4b",
+     R"({"model_type":"gemma3_text","hidden_size":2560,"intermediate_size":10240,
+     "num_hidden_layers":34,"rope_scaling":{"rope_type":"linear","factor":8.0},
+     "sliding_window":1024,"eos_token_id":[1,106]})"},
+    {"gemma3-12b",
+     R"({"model_type":"gemma3_text","hidden_size":3840,"intermediate_size":15360,
+     "num_hidden_layers":48,"num_attention_heads":16,"num_key_value_heads":8,
+     "rope_scaling":{"rope_type":"linear","factor":8.0},"sliding_window":1024,
+     "eos_token_id":[1,106]})"},
+    {"gemma3-27b",
+     R"({"model_type":"gemma3_text","hidden_size":5376,"intermediate_size":21504,"head_dim":128,
+     "num_hidden_layers":62,"num_attention_heads":32,"num_key_value_heads":16,
+     "query_pre_attn_scalar":168,"rope_scaling":{"rope_type":"linear","factor":8.0},
+     "sliding_window":1024,"eos_token_id":[1,106]})"},
+};
+
 ModelConfig gemma4_config(const Gemma4Shape& shape) {
   ModelConfig config;
   config.architecture = Architecture::kGemma4;
@@ -129,6 +189,7 @@ std::vector<std::string_view> shape_names() {
   std::vector<std::string_view> names;
   for (const Gemma4Shape& shape : kGemma4Shapes) names.push_back(shape.name);
   for (const Qwen3Shape& shape : kQwen3Shapes) names.push_back(shape.name);
+  for (const ConfiguredShape& shape : kConfiguredShapes) names.push_back(shape.name);
   return names;
 }
 
@@ -139,6 +200,10 @@ Result<ModelConfig> named_shape(std::string_view name, std::int64_t layers) {
   }
   for (const Qwen3Shape& shape : kQwen3Shapes) {
     if (shape.name == name) config = qwen3_config(shape);
+  }
+  for (const ConfiguredShape& shape : kConfiguredShapes) {
+    if (shape.name != name) continue;
+    KAKEYA_ASSIGN_OR_RETURN(config, parse_model_config(shape.config_json));
   }
   if (!config) {
     return invalid_argument("named_shape::name must be one of {} but is '{}'",
