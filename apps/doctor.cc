@@ -4,19 +4,22 @@
 #include <unistd.h>
 
 #include <memory>
-#include <set>
+#include <optional>
 
 #include "backend/backend.h"
 #include "backend/cpu/probe.h"
 #include "base/memory_budget.h"
 #include "base/status.h"
 #include "cli/command.h"
+#include "cli/failure.h"
 #include "cli/machine_memory.h"
 #include "cli/output.h"
 #include "cli/system_facts.h"
 #include "cli/terminal.h"
 #include "commands.h"
+#include "doctor_sizes.h"
 #include "formats/model_config.h"
+#include "formats/named_shapes.h"
 #include "kakeya/version.h"
 #include "runtime/model_text.h"
 
@@ -25,6 +28,7 @@ namespace {
 
 struct DoctorFlags {
   ModelFlags model;
+  std::string shape;
   bool json = false;
 };
 
@@ -67,11 +71,7 @@ Result<std::vector<std::pair<std::int64_t, Footprint>>> estimates(const ModelFla
   std::vector<std::pair<std::int64_t, Footprint>> rows;
   KAKEYA_ASSIGN_OR_RETURN(EngineOptions options, engine_options(flags));
   KAKEYA_ASSIGN_OR_RETURN(const ModelConfig config, load_model_config(options.model_dir));
-  std::set<std::int64_t> contexts = {config.max_position_embeddings};
-  for (std::int64_t context = 1024; context < config.max_position_embeddings; context *= 4) {
-    contexts.insert(context);
-  }
-  if (flags.context > 0) contexts.insert(flags.context);
+  const auto contexts = contexts_to_tell(config.max_position_embeddings, flags.context);
   for (const std::int64_t context : contexts) {
     options.session.context = context;
     KAKEYA_ASSIGN_OR_RETURN(const Footprint footprint, Engine::estimate(options));
@@ -237,7 +237,63 @@ void print_machine(const Machine& machine) {
   print("\n");
 }
 
+// The bytes that are to be filled: --memory, or what is free.
+Result<std::uint64_t> limit_of(const ModelFlags& flags, const Machine& machine) {
+  if (flags.memory.empty()) return machine.available_bytes;
+  return parse_bytes(flags.memory);
+}
+
+// The shape that is asked about in place of a whole model.
+Result<std::optional<KnownShape>> shape_asked_for(const DoctorFlags& flags) {
+  if (flags.shape.empty()) {
+    if (flags.model.model.empty()) return std::nullopt;
+    return shape_without_weights(flags.model.model);
+  }
+  if (!flags.model.model.empty()) return bad_usage("--shape and --model exclude each other");
+  KAKEYA_ASSIGN_OR_RETURN(KnownShape shape, shape_by_name(flags.shape));
+  return std::optional(std::move(shape));
+}
+
+Status tell_sizes(const DoctorFlags& flags, const KnownShape& shape) {
+  ModelFlags model = flags.model;
+  model.model = shape.name;
+  KAKEYA_ASSIGN_OR_RETURN(const EngineOptions options, engine_options(model));
+  const auto contexts =
+      contexts_to_tell(shape.model.config->max_position_embeddings, model.context);
+  const Machine machine = examine();
+  KAKEYA_ASSIGN_OR_RETURN(const std::uint64_t limit, limit_of(model, machine));
+  KAKEYA_ASSIGN_OR_RETURN(const ShapeSizes sizes, measure_shape(shape, options, contexts, limit));
+  if (flags.json) {
+    nlohmann::ordered_json json = machine_json(machine);
+    json["sizes"] = sizes_json(shape, sizes);
+    print_json(json);
+    return {};
+  }
+  print_machine(machine);
+  print("{}", sizes_text(shape, sizes));
+  return {};
+}
+
+void print_model(const ModelFlags& flags,
+                 const std::vector<std::pair<std::int64_t, Footprint>>& rows,
+                 std::uint64_t available_bytes,
+                 std::uint64_t tokenizer_bytes) {
+  print("\nmemory of {} with one session, compute {}:\n",
+        flags.model.empty() ? "the demo model" : flags.model, flags.compute);
+  for (const auto& [context, footprint] : rows) {
+    print("  context {:>7}  {}{}\n", context, footprint.to_string(),
+          footprint.total_reserved() > available_bytes ? "  (does not fit now)" : "");
+  }
+  print("  beside that, in no budget: the tokenizer, {}\n", format_bytes(tokenizer_bytes));
+}
+
 int doctor(const DoctorFlags& flags) {
+  const auto shape = shape_asked_for(flags);
+  if (!shape) return report(shape.error());
+  if (*shape) {
+    const Status told = tell_sizes(flags, **shape);
+    return told ? kExitOk : report(told.error());
+  }
   const auto rows = estimates(flags.model);
   // Without a model named it is the machine that is asked about.
   const bool about_model = !flags.model.model.empty() || !flags.model.memory.empty();
@@ -252,11 +308,9 @@ int doctor(const DoctorFlags& flags) {
     if (!text) return report(text.error());
     uncharged = *text;
     for (const auto& [context, footprint] : *rows) contexts.push_back(context);
-    if (!flags.model.memory.empty()) {
-      const auto bytes = parse_bytes(flags.model.memory);
-      if (!bytes) return report(bytes.error());
-      limit = *bytes;
-    }
+    const auto bytes = limit_of(flags.model, machine);
+    if (!bytes) return report(bytes.error());
+    limit = *bytes;
     auto compared = compare_kv_ways(flags.model, contexts, limit);
     if (!compared) return report(compared.error());
     ways = std::move(compared).value();
@@ -280,13 +334,7 @@ int doctor(const DoctorFlags& flags) {
   }
   print_machine(machine);
   if (!rows) return kExitOk;
-  print("\nmemory of {} with one session, compute {}:\n",
-        flags.model.model.empty() ? "the demo model" : flags.model.model, flags.model.compute);
-  for (const auto& [context, footprint] : *rows) {
-    print("  context {:>7}  {}{}\n", context, footprint.to_string(),
-          footprint.total_reserved() > machine.available_bytes ? "  (does not fit now)" : "");
-  }
-  print("  beside that, in no budget: the tokenizer, {}\n", format_bytes(uncharged));
+  print_model(flags.model, *rows, machine.available_bytes, uncharged);
   print_kv_ways(ways, contexts, limit);
   if (!flags.model.memory.empty()) {
     print(
@@ -305,12 +353,21 @@ void add_doctor_command(CLI::App& app, int& exit_code) {
   auto flags = std::make_shared<DoctorFlags>();
   command->add_flag("--json", flags->json, "Print one JSON object");
   add_model_flags(*command, flags->model);
+  std::string names;
+  for (const std::string_view name : shape_names()) names += " " + std::string(name);
+  command
+      ->add_option("--shape", flags->shape,
+                   "The sizes of a published model, without any file of it:" + names)
+      ->type_name("NAME");
   flags->model.draft = "auto";  // as `run` has it: the drafter takes memory too
   command->footer(
       "Examples:\n"
       "  kakeya doctor                                this machine, and what the demo model takes\n"
       "  kakeya doctor --model DIR                    the bytes of DIR at several contexts\n"
-      "  kakeya doctor --model DIR --memory 16GB      the longest context that 16 GB hold");
+      "  kakeya doctor --model DIR --memory 16GB      the longest context that 16 GB hold\n"
+      "  kakeya doctor --shape llama3.1-8b            sizes before a download; also of a folder "
+      "with\n"
+      "                                               config.json alone, or half of a GGUF file");
   command->callback([flags, &exit_code] { exit_code = doctor(*flags); });
 }
 

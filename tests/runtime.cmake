@@ -20,6 +20,7 @@ kakeya_test(cli_test cli/cli_test.cc cli/eval_niah_test.cc cli/eval_resume_test.
             cli/bad_inputs_test.cc
             cli/bridge_test.cc
             cli/cuda_test.cc
+            cli/doctor_test.cc
             cli/flag_names_test.cc
             cli/serve_test.cc
             cli/session_file_test.cc

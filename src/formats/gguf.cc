@@ -16,6 +16,8 @@ namespace {
 // tensor without axes.
 constexpr std::uint64_t kLeastMetadataBytes = 8 + 1 + 4 + 1;
 constexpr std::uint64_t kLeastTensorBytes = 8 + 1 + 4 + 4 + 8;
+// Ends of tensors are no larger, so that sums of them do not overflow.
+constexpr std::uint64_t kMostFileBytes = std::uint64_t{1} << 60;
 
 Status check_count(std::string_view what, std::uint64_t count, std::uint64_t most) {
   if (count > kMaxGgufEntries) {
@@ -64,7 +66,8 @@ Result<Shape> read_shape(GgufCursor& cursor) {
 // Fills a GgufFile from its bytes, front to back.
 class GgufFile::Reader {
  public:
-  explicit Reader(GgufFile& file) : file_(file), cursor_(file.file_.bytes()) {}
+  Reader(GgufFile& file, bool may_be_cut)
+      : file_(file), cursor_(file.file_.bytes()), may_be_cut_(may_be_cut) {}
 
   Status run() {
     KAKEYA_TRY(read_header());
@@ -161,13 +164,20 @@ class GgufFile::Reader {
     const std::span<const std::byte> bytes = file_.file_.bytes();
     const std::uint64_t begin = align_gguf_offset(cursor_.position(), file_.alignment_);
     const auto data = bytes.subspan(std::min<std::uint64_t>(begin, bytes.size()));
+    file_.whole_bytes_ = begin;
     for (std::size_t i = 0; i < extents_.size(); ++i) {
       const Extent& extent = extents_[i];
-      if (extent.offset > data.size() || extent.bytes > data.size() - extent.offset) {
+      const bool is_there =
+          extent.offset <= data.size() && extent.bytes <= data.size() - extent.offset;
+      const bool may_be_anywhere =
+          extent.bytes <= kMostFileBytes && extent.offset <= kMostFileBytes - extent.bytes;
+      if (!is_there && !(may_be_cut_ && may_be_anywhere)) {
         return data_loss("tensor {}: {} bytes at offset {}, but the file holds {} bytes of data",
                          printable(file_.tensors_[i].name), extent.bytes, extent.offset,
                          data.size());
       }
+      file_.whole_bytes_ = std::max(file_.whole_bytes_, begin + extent.offset + extent.bytes);
+      if (!is_there) continue;
       file_.tensors_[i].data = data.subspan(extent.offset, extent.bytes);
     }
     return check_overlaps();
@@ -194,16 +204,25 @@ class GgufFile::Reader {
 
   GgufFile& file_;
   GgufCursor cursor_;
+  bool may_be_cut_;
   std::uint64_t num_tensors_ = 0;
   std::uint64_t num_metadata_ = 0;
   std::vector<Extent> extents_;  // of file_.tensors_
 };
 
 Result<GgufFile> GgufFile::open(const std::string& path) {
+  return open(path, false);
+}
+
+Result<GgufFile> GgufFile::open_beginning(const std::string& path) {
+  return open(path, true);
+}
+
+Result<GgufFile> GgufFile::open(const std::string& path, bool may_be_cut) {
   GgufFile result;
   KAKEYA_ASSIGN_OR_RETURN(result.file_, MappedFile::open(path));
   auto status = check_no_lfs_pointer(result.file_.bytes());
-  if (status) status = Reader(result).run();
+  if (status) status = Reader(result, may_be_cut).run();
   if (!status) {
     return Unexpected(status.error().with_context(path));
   }
@@ -221,6 +240,12 @@ const GgufValue* GgufFile::find_value(std::string_view key) const {
 }
 
 Result<std::vector<float>> to_f32(const GgufTensor& tensor) {
+  KAKEYA_ASSIGN_OR_RETURN(const std::uint64_t bytes,
+                          gguf_tensor_bytes(tensor.shape, tensor.encoding));
+  if (tensor.data.size() != bytes) {
+    return data_loss("tensor {}: expected {} bytes of data, got {}", printable(tensor.name), bytes,
+                     tensor.data.size());
+  }
   TensorView view = {
       .data = tensor.data.data(), .shape = tensor.shape, .name = std::string(tensor.name)};
   if (const auto* format = std::get_if<QuantizedFormat>(&tensor.encoding)) {

@@ -79,12 +79,17 @@ class GgufFile {
   // type of tensor; kDataLoss for a file shorter than it says. Each names the file and the key or
   // tensor.
   static Result<GgufFile> open(const std::string& path);
+  // Opens a file of which the end may be missing, as a download leaves it: tensors that are not all
+  // there have no data. Errors: as above, but for kDataLoss of a tensor.
+  static Result<GgufFile> open_beginning(const std::string& path);
 
   const std::string& path() const { return file_.path(); }
   const MappedFile& file() const { return file_; }
   std::uint32_t version() const { return version_; }
   // Bytes; a power of two. Each tensor's offset in the data is a multiple.
   std::uint64_t alignment() const { return alignment_; }
+  // Bytes that the file has if nothing is missing: up to the end of the last tensor.
+  std::uint64_t whole_bytes() const { return whole_bytes_; }
   // The tensors, in the order of the file's list.
   std::span<const GgufTensor> tensors() const { return tensors_; }
   std::span<const GgufEntry> metadata() const { return metadata_; }
@@ -120,9 +125,12 @@ class GgufFile {
  private:
   class Reader;
 
+  static Result<GgufFile> open(const std::string& path, bool may_be_cut);
+
   MappedFile file_;
   std::uint32_t version_ = 0;
   std::uint64_t alignment_ = 0;
+  std::uint64_t whole_bytes_ = 0;
   std::vector<GgufEntry> metadata_;
   std::vector<GgufTensor> tensors_;
   std::unordered_map<std::string_view, std::size_t> keys_;   // to metadata_

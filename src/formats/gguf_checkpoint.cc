@@ -55,6 +55,20 @@ Result<GgufCheckpoint> GgufCheckpoint::open(const std::string& path) {
   return result;
 }
 
+Result<GgufCheckpoint> GgufCheckpoint::open_beginning(const std::string& path) {
+  GgufCheckpoint result;
+  KAKEYA_ASSIGN_OR_RETURN(GgufFile file, GgufFile::open_beginning(path));
+  result.files_.push_back(std::move(file));
+  KAKEYA_ASSIGN_OR_RETURN(const std::int64_t count,
+                          result.first().integer_or(kCountKey, 1, kParts));
+  if (count > 1) {
+    return error(StatusCode::kUnimplemented, "{}: expected a model in one file, got {} parts", path,
+                 count);
+  }
+  KAKEYA_TRY(result.index_tensors());
+  return result;
+}
+
 Status GgufCheckpoint::open_parts() {
   KAKEYA_ASSIGN_OR_RETURN(const std::int64_t count, first().integer_or(kCountKey, 1, kParts));
   if (count <= 1) return {};

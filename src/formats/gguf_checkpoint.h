@@ -26,6 +26,9 @@ class GgufCheckpoint {
   // for another part than the first, for parts that do not belong together, and for a tensor that
   // is in two of them.
   static Result<GgufCheckpoint> open(const std::string& path);
+  // Opens a model in one file of which the end may be missing (GgufFile::open_beginning()), for
+  // what its header says. Errors: those of that; kUnimplemented for a split model.
+  static Result<GgufCheckpoint> open_beginning(const std::string& path);
 
   // The one that was asked for, whose metadata are the model's.
   const GgufFile& first() const { return files_.front(); }

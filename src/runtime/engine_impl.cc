@@ -170,6 +170,13 @@ Result<std::unique_ptr<EngineImpl>> EngineImpl::open_random(
   return engine;
 }
 
+Result<std::unique_ptr<EngineImpl>> EngineImpl::without_weights(const ModelConfig& config,
+                                                                const EngineOptions& options) {
+  std::unique_ptr<EngineImpl> engine(new EngineImpl(config, options));
+  KAKEYA_ASSIGN_OR_RETURN(engine->backend_, make_backend(options));
+  return engine;
+}
+
 Result<std::shared_ptr<Engine>> Engine::open(const EngineOptions& options) {
   KAKEYA_ASSIGN_OR_RETURN(std::shared_ptr<EngineImpl> engine, EngineImpl::open(options));
   return engine;

@@ -60,6 +60,11 @@ class EngineImpl final : public Engine, public std::enable_shared_from_this<Engi
       std::optional<QuantizedFormat> format = std::nullopt,
       const BackendWrapper& wrapper = {});
 
+  // Makes an engine without weights, drafter and text, which plan_session() and estimate_session()
+  // can be asked and nothing else. options.model_dir and options.draft.source are ignored.
+  static Result<std::unique_ptr<EngineImpl>> without_weights(const ModelConfig& config,
+                                                             const EngineOptions& options);
+
   Result<std::unique_ptr<Session>> create_session(const SessionOptions& options) override;
   Result<std::unique_ptr<Session>> create_session() override;
   Result<Footprint> estimate_session(const SessionOptions& options) const override;

@@ -5,6 +5,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
 #include <string>
@@ -232,6 +233,36 @@ TEST(GgufFile, RefusesEveryPrefixThatCutsATensor) {
             0);
   EXPECT_EQ(gguf_refusal(whole.substr(0, end - 1)).code(), StatusCode::kDataLoss);
   EXPECT_LT(whole.size() - end, 64U);
+}
+
+TEST(GgufFile, OpensABeginningForWhatItsHeaderSays) {
+  const std::string whole = read_file(kSmallGolden);
+  const GgufFile file = small_golden();
+  std::size_t data = whole.size();  // where the first tensor begins
+  for (const GgufTensor& tensor : file.tensors()) {
+    data =
+        std::min(data, static_cast<std::size_t>(tensor.data.data() - file.file().bytes().data()));
+  }
+  EXPECT_LE(file.whole_bytes(), whole.size());
+  EXPECT_GT(file.whole_bytes() + 64, whole.size());
+  const ScratchFolder folder;
+  for (const std::size_t size : {data, data + 1, (data + whole.size()) / 2, whole.size()}) {
+    const auto cut = GgufFile::open_beginning(folder.write("t.gguf", whole.substr(0, size)));
+    ASSERT_TRUE(cut.has_value()) << cut.error().message();
+    EXPECT_EQ(cut->whole_bytes(), file.whole_bytes());
+    ASSERT_EQ(cut->tensors().size(), file.tensors().size());
+    for (std::size_t i = 0; i < cut->tensors().size(); ++i) {
+      const GgufTensor& tensor = cut->tensors()[i];
+      EXPECT_EQ(tensor.shape, file.tensors()[i].shape);
+      if (tensor.data.size() == file.tensors()[i].data.size()) continue;
+      EXPECT_TRUE(tensor.data.empty()) << size;
+      EXPECT_LT(size, whole.size());
+      EXPECT_EQ(code_of(to_f32(tensor)), StatusCode::kDataLoss) << size;
+    }
+  }
+  const auto half = GgufFile::open_beginning(folder.write("t.gguf", whole.substr(0, data / 2)));
+  ASSERT_FALSE(half.has_value());
+  EXPECT_EQ(half.error().code(), StatusCode::kDataLoss);
 }
 
 TEST(GgufFile, RefusesAnotherFormatVersionOrByteOrder) {
