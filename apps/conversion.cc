@@ -8,6 +8,7 @@
 #include "base/memory_budget.h"
 #include "base/status.h"
 #include "cli/output.h"
+#include "formats/gguf_checkpoint.h"
 
 namespace kakeya::cli {
 
@@ -62,7 +63,7 @@ void add_conversion_flags(CLI::App& command, ConversionFlags& flags) {
 }
 
 bool is_gguf_target(const ConversionFlags& flags) {
-  return flags.target.ends_with(".gguf");
+  return has_gguf_ending(flags.target);
 }
 
 Status check_folder_flags(const ConversionFlags& flags) {

@@ -53,6 +53,7 @@ Status write_logits(const LogitsFlags& flags) {
   ModelFlags model = flags.model;
   const auto count = static_cast<std::int64_t>(ids.size());
   model.context = std::max(model.context, count);
+  model.texts = ModelTexts::kUnread;
   KAKEYA_ASSIGN_OR_RETURN(auto engine, open_internal_engine(model));
   const ModelConfig& config = engine->config();
   const std::int64_t chunk = std::min(model.chunk, count);

@@ -377,6 +377,7 @@ int run(RunFlags& flags) {
   flags.text.generate.logprobs = flags.given("--logprobs");
   flags.model.fit_memory = true;
   if (!flags.chat) flags.model.prompt_cache = "off";
+  if (!flags.raw) flags.model.texts = ModelTexts::kChat;
   auto engine = open_engine(flags.model);
   if (!engine) return report(engine.error());
   const std::string plan = (*engine)->memory_plan();

@@ -357,6 +357,7 @@ Result<EngineOptions> engine_options(const ModelFlags& flags) {
   options.draft.allow_inexact = flags.allow_inexact;
   KAKEYA_ASSIGN_OR_RETURN(options.model_dir, model_path(flags));
   options.chat_template = flags.chat_template;
+  options.texts = flags.texts;
   options.backend = flags.backend;
   options.compute = flags.compute == "f32" ? Compute::kF32 : Compute::kFast;
   options.num_threads = flags.threads;

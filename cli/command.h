@@ -35,6 +35,7 @@ int report(const Error& error);
 struct ModelFlags {
   std::string model;          // empty: the demo model
   std::string chat_template;  // empty: the model's own
+  ModelTexts texts = ModelTexts::kIfThere;
   std::string backend = "cpu";
   bool grow = false;          // SessionOptions::grow
   std::string weights_cache;  // empty: none

@@ -7,6 +7,7 @@ namespace {
 
 constexpr FlagName kFlagNames[] = {
     {"EngineOptions::backend", "--backend"},
+    {"EngineOptions::chat_template", "--chat-template"},
     {"EngineOptions::num_threads", "--threads"},
     {"EngineOptions::projection", "--projection"},
     {"EngineOptions::prompt_cache_bytes", "--prompt-cache"},

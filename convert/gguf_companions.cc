@@ -86,15 +86,22 @@ Json generation_config(const GenerationConfig& generation, const ModelConfig& co
 
 }  // namespace
 
-Result<std::vector<TextFile>> gguf_companion_files(const GgufCheckpoint& checkpoint,
-                                                   const ModelConfig& config) {
+Result<GgufCompanions> gguf_companion_files(const GgufCheckpoint& checkpoint,
+                                            const ModelConfig& config) {
   const GgufFile& file = checkpoint.first();
-  std::vector<TextFile> files;
+  GgufCompanions companions;
+  std::vector<TextFile>& files = companions.files;
   if (has_gguf_tokenizer(file)) {
-    KAKEYA_ASSIGN_OR_RETURN(std::string tokenizer, gguf_tokenizer_json(file));
-    KAKEYA_ASSIGN_OR_RETURN(const Json settings, tokenizer_config(file, config));
-    files.push_back({"tokenizer.json", std::move(tokenizer)});
-    files.push_back({"tokenizer_config.json", text_of(settings)});
+    auto tokenizer = gguf_tokenizer_json(file);
+    const bool is_unknown = !tokenizer && tokenizer.error().code() == StatusCode::kUnimplemented;
+    if (!tokenizer && !is_unknown) return Unexpected(tokenizer.error());
+    if (is_unknown) {
+      companions.left_out = "tokenizer (" + tokenizer.error().message() + ")";
+    } else {
+      KAKEYA_ASSIGN_OR_RETURN(const Json settings, tokenizer_config(file, config));
+      files.push_back({"tokenizer.json", std::move(*tokenizer)});
+      files.push_back({"tokenizer_config.json", text_of(settings)});
+    }
   }
   if (file.find_value(kTemplate) != nullptr) {
     KAKEYA_ASSIGN_OR_RETURN(const std::string_view source, file.text(kTemplate));
@@ -105,7 +112,7 @@ Result<std::vector<TextFile>> gguf_companion_files(const GgufCheckpoint& checkpo
   if (generation.do_sample || !generation.suppress_tokens.empty()) {
     files.push_back({"generation_config.json", text_of(generation_config(generation, config))});
   }
-  return files;
+  return companions;
 }
 
 Result<std::vector<GgufMetadata>> gguf_sampling_metadata(const std::string& dir) {

@@ -17,12 +17,18 @@ struct TextFile {
   std::string text;
 };
 
+struct GgufCompanions {
+  std::vector<TextFile> files;
+  std::string left_out;  // the tokenizer, and why, if it is none that is known; else empty
+};
+
 // tokenizer.json and tokenizer_config.json, chat_template.jinja and generation_config.json, as far
 // as the file of a model with this configuration says what is in them. The tokenizer gives the same
-// ids. Errors: those of gguf_tokenizer_json() and read_gguf_generation_config(); kInvalidArgument
-// for ids and a template of another type than they should have.
-Result<std::vector<TextFile>> gguf_companion_files(const GgufCheckpoint& checkpoint,
-                                                   const ModelConfig& config);
+// ids; one that is not known is left out. Errors: those of gguf_tokenizer_json() but
+// kUnimplemented, and of read_gguf_generation_config(); kInvalidArgument for ids and a template of
+// another type than they should have.
+Result<GgufCompanions> gguf_companion_files(const GgufCheckpoint& checkpoint,
+                                            const ModelConfig& config);
 
 // general.sampling.* and the tokens never drawn, of the folder's generation_config.json; nothing
 // where it does not recommend sampling. Errors: those of load_generation_config().

@@ -51,7 +51,8 @@ Result<ConversionReport> write_model_folder(const SourceModel& model,
   KAKEYA_TRY(write_text(folder.path() + "/config.json", config_json));
   if (model.gguf && !model.drafter) {
     KAKEYA_ASSIGN_OR_RETURN(const auto texts, gguf_companion_files(*model.gguf, model.config));
-    for (const TextFile& file : texts) {
+    if (!texts.left_out.empty()) companions.left_out.push_back(texts.left_out);
+    for (const TextFile& file : texts.files) {
       KAKEYA_TRY(write_text(folder.path() + "/" + file.name, file.text));
     }
   }

@@ -70,6 +70,12 @@ Result<SetText> read_own_set(const std::string& path, std::int64_t limit) {
   return read_set_text(name, path, eval::PromptForm::kChat, limit);
 }
 
+ModelTexts texts_for(std::span<const SetText> sets) {
+  const bool chat = std::ranges::any_of(
+      sets, [](const SetText& set) { return set.form == eval::PromptForm::kChat; });
+  return chat ? ModelTexts::kChat : ModelTexts::kIfThere;
+}
+
 double probe_gb_per_s(const Engine& engine) {
   ThreadPool pool({.num_threads = engine.num_threads()});
   return cpu::measure_read_bandwidth(pool);

@@ -47,6 +47,9 @@ Result<SetText> read_named_set(const NamedSet& named, const std::string& data, s
 // read_prompts.
 Result<SetText> read_own_set(const std::string& path, std::int64_t limit);
 
+// The texts that a model must have for these sets.
+ModelTexts texts_for(std::span<const SetText> sets);
+
 // GB/s (1e9 bytes) that as many threads as the engine's read from memory now; 0 if there is no
 // memory to measure it in.
 double probe_gb_per_s(const Engine& engine);

@@ -90,7 +90,11 @@ std::string format_blocks(const std::vector<eval::ParityBlock>& blocks) {
 // False: fewer tokens are equal than was asked for.
 Result<bool> eval_drafter_parity(const ParityFlags& flags) {
   KAKEYA_TRY(check_report_file(flags.report));
-  KAKEYA_ASSIGN_OR_RETURN(const auto reference, open_internal_engine(reference_flags(flags)));
+  ModelFlags of_reference = reference_flags(flags);
+  const auto named = std::ranges::find(named_sets(), flags.set, &NamedSet::name);
+  const bool chat = named == named_sets().end() || named->form == eval::PromptForm::kChat;
+  if (chat) of_reference.texts = ModelTexts::kChat;
+  KAKEYA_ASSIGN_OR_RETURN(const auto reference, open_internal_engine(of_reference));
   KAKEYA_ASSIGN_OR_RETURN(const auto engine, open_internal_engine(flags.model));
   KAKEYA_ASSIGN_OR_RETURN(const eval::PromptSet set, read_set(*reference, flags));
   std::vector<eval::ParityBlock> blocks;

@@ -72,6 +72,10 @@ Result<Job> needle_job(const EngineImpl& engine,
   return Job{.set = std::move(set), .length = length, .needle = true};
 }
 
+bool is_wanted_text(const KvFlags& flags, const NamedTexts& texts) {
+  return flags.texts.empty() || std::ranges::find(flags.texts, texts.name) != flags.texts.end();
+}
+
 // Everything that will be run, so that what is missing or too long is found at once.
 Result<std::vector<Job>> read_jobs(const EngineImpl& engine, const KvFlags& flags) {
   for (const std::int64_t length : flags.lengths) {
@@ -83,9 +87,7 @@ Result<std::vector<Job>> read_jobs(const EngineImpl& engine, const KvFlags& flag
   KAKEYA_ASSIGN_OR_RETURN(const std::string folder, data_folder(flags.data));
   std::vector<Job> jobs;
   for (const NamedTexts& named : kTexts) {
-    const bool chosen = flags.texts.empty() || std::find(flags.texts.begin(), flags.texts.end(),
-                                                         named.name) != flags.texts.end();
-    if (!chosen) continue;
+    if (!is_wanted_text(flags, named)) continue;
     KAKEYA_ASSIGN_OR_RETURN(const auto prompts,
                             read_prompts(std::filesystem::path(folder) / named.file));
     eval::PromptSet whole;
@@ -155,8 +157,11 @@ Result<KvReports> evaluate(EngineImpl& engine,
 
 Result<bool> eval_kv(const KvFlags& flags) {
   KAKEYA_TRY(check_report_file(flags.report));
-  KAKEYA_ASSIGN_OR_RETURN(const std::unique_ptr<EngineImpl> engine,
-                          open_internal_engine(flags.model));
+  ModelFlags model = flags.model;
+  for (const NamedTexts& named : kTexts) {
+    if (named.needle && is_wanted_text(flags, named)) model.texts = ModelTexts::kChat;
+  }
+  KAKEYA_ASSIGN_OR_RETURN(const std::unique_ptr<EngineImpl> engine, open_internal_engine(model));
   KAKEYA_ASSIGN_OR_RETURN(const std::vector<Job> jobs, read_jobs(*engine, flags));
   eval::KvEvalOptions options = flags.options;
   KAKEYA_ASSIGN_OR_RETURN(const KvReports reports, evaluate(*engine, flags, jobs, options));

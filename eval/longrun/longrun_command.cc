@@ -139,6 +139,7 @@ Result<int> eval_longrun(LongRunFlags& flags) {
   KAKEYA_ASSIGN_OR_RETURN(options.draft_length, parse_draft_length(flags.draft_length));
   KAKEYA_ASSIGN_OR_RETURN(const SetText text, read_longrun_set(flags));
   KAKEYA_TRY(check_report_file(flags.report));
+  flags.model.texts = texts_for({&text, 1});
   KAKEYA_ASSIGN_OR_RETURN(const std::unique_ptr<EngineImpl> engine,
                           open_internal_engine(flags.model));
   KAKEYA_ASSIGN_OR_RETURN(const eval::PromptSet set,

@@ -151,6 +151,7 @@ Result<bool> eval_multitenant(TenantFlags& flags) {
   KAKEYA_ASSIGN_OR_RETURN(flags.options.draft_length, parse_draft_length(flags.draft_length));
   KAKEYA_ASSIGN_OR_RETURN(const std::vector<SetText> texts, read_tenant_sets(flags));
   KAKEYA_TRY(check_report_file(flags.report));
+  flags.model.texts = texts_for(texts);
   KAKEYA_ASSIGN_OR_RETURN(const std::unique_ptr<EngineImpl> engine,
                           open_internal_engine(flags.model));
   const double probe_before = probe_gb_per_s(*engine);

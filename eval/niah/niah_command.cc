@@ -135,6 +135,7 @@ Status eval_niah(NiahFlags& flags) {
   KAKEYA_TRY(check_report_file(flags.report));
   if (!flags.svg.empty()) KAKEYA_TRY(check_writable(flags.svg));
   if (flags.is_served()) return eval_served_niah(flags);
+  flags.model.texts = ModelTexts::kChat;
   KAKEYA_ASSIGN_OR_RETURN(const std::unique_ptr<EngineImpl> engine,
                           open_internal_engine(flags.model));
   KAKEYA_ASSIGN_OR_RETURN(const eval::NiahOptions options, prepare_modes(*engine, flags));

@@ -42,15 +42,17 @@ struct OverlapFlags {
   RunConditions conditions;
 };
 
+bool is_wanted_set(const OverlapFlags& flags, const OverlapSet& set) {
+  return flags.sets.empty() || std::ranges::find(flags.sets, set.name) != flags.sets.end();
+}
+
 Result<std::vector<eval::PromptSet>> read_sets(const EngineImpl& engine,
                                                const OverlapFlags& flags) {
   KAKEYA_ASSIGN_OR_RETURN(const std::string folder, data_folder(flags.data));
   const std::int64_t room = engine.session_context() - flags.options.max_tokens - 1;
   std::vector<eval::PromptSet> sets;
   for (const OverlapSet& named : kOverlapSets) {
-    const bool chosen =
-        flags.sets.empty() || std::ranges::find(flags.sets, named.name) != flags.sets.end();
-    if (!chosen) continue;
+    if (!is_wanted_set(flags, named)) continue;
     KAKEYA_ASSIGN_OR_RETURN(auto texts, read_prompts(std::filesystem::path(folder) /
                                                      (std::string(named.name) + ".jsonl")));
     if (std::ssize(texts) > flags.limit) texts.resize(static_cast<std::size_t>(flags.limit));
@@ -94,6 +96,11 @@ std::string format_reports(const std::vector<eval::OverlapSetReport>& reports, s
 
 Status eval_overlap(OverlapFlags& flags) {
   KAKEYA_TRY(check_report_file(flags.report));
+  for (const OverlapSet& named : kOverlapSets) {
+    if (named.form == eval::PromptForm::kChat && is_wanted_set(flags, named)) {
+      flags.model.texts = ModelTexts::kChat;
+    }
+  }
   eval::RoutingLog log;
   KAKEYA_ASSIGN_OR_RETURN(const std::unique_ptr<EngineImpl> engine,
                           open_internal_engine(flags.model, [&](std::unique_ptr<Backend> inner) {

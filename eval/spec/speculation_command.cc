@@ -123,6 +123,7 @@ Result<bool> eval_spec(EvalFlags& flags) {
                           parse_draft_length(flags.draft_length));
   KAKEYA_ASSIGN_OR_RETURN(const std::vector<SetText> texts, read_sets(flags));
   KAKEYA_TRY(check_report_file(flags.report));
+  flags.model.texts = texts_for(texts);
   KAKEYA_ASSIGN_OR_RETURN(const std::unique_ptr<EngineImpl> engine, open_drafting_engine(flags));
   KAKEYA_ASSIGN_OR_RETURN(const auto reports, evaluate(*engine, flags, texts));
 

@@ -125,8 +125,9 @@ Result<bool> eval_engine_task(const TaskFlags& flags,
                             .python = python,
                             .hash = ids_sha256};
   KAKEYA_ASSIGN_OR_RETURN(options.draft_length, parse_draft_length(flags.draft_length));
-  KAKEYA_ASSIGN_OR_RETURN(const std::unique_ptr<EngineImpl> engine,
-                          open_internal_engine(flags.model));
+  ModelFlags model = flags.model;
+  if (!flags.raw) model.texts = ModelTexts::kChat;
+  KAKEYA_ASSIGN_OR_RETURN(const std::unique_ptr<EngineImpl> engine, open_internal_engine(model));
   options.session = engine->session_options();
   KAKEYA_ASSIGN_OR_RETURN(const auto evaluation,
                           eval::TaskEvaluation::create(*engine, set.problems, options));

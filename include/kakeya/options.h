@@ -73,12 +73,19 @@ struct DraftOptions {
   bool allow_inexact = false;
 };
 
+// The part of a model's texts, its tokenizer and its chat template, that Engine::open() asks for.
+// kIfThere: what there is; a broken tokenizer is refused. kUnread: nothing, for token ids alone.
+// kChat: a model without a chat template is refused (kFailedPrecondition) before weights are
+// loaded.
+enum class ModelTexts : std::uint8_t { kIfThere, kUnread, kChat };
+
 class Constraint;  // constraint.h
 
 struct EngineOptions {
   std::string model_dir = {};  // a folder, or a GGUF file (of a split one the first part)
   // A file with the Jinja chat template to use instead of the model's own. Empty: the model's.
   std::string chat_template = {};
+  ModelTexts texts = ModelTexts::kIfThere;
   // "cpu"; "cpu/avx2" and its like for an instruction set of the machine's; "ref", the slow
   // reference; "guarded", the same on memory that stands for a device's; "cuda", an NVIDIA card, or
   // "cuda/1", another one; "mlx", MLX's GPU or, without one, its CPU device, or one of these:

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/status.h"
+#include "formats/families.h"
 
 namespace kakeya {
 namespace {
@@ -138,6 +139,19 @@ std::uint64_t arena_bytes(const ModelConfig& config, std::int64_t max_rows) {
 
 }  // namespace
 
+Status check_restorable(const ModelConfig& config) {
+  const Family& family = family_of(config.architecture);
+  std::string_view why;
+  if (!family.head_norms) why = "its keys have no norm";
+  if (config.qkv_bias) why = "its keys and values have biases";
+  if (config.num_kv_shared_layers > 0) why = "its layers share keys and values";
+  if (why.empty()) return {};
+  return error(StatusCode::kUnimplemented,
+               "evicted rows of a {} model cannot be restored, for {}: expected kept or dropped "
+               "ones (SessionOptions::evicted_full, SessionOptions::evicted_sliding)",
+               family.name, why);
+}
+
 WorkspacePlan plan_target_passes(const ModelConfig& config,
                                  std::int64_t max_rows,
                                  std::int64_t logit_rows) {
@@ -154,6 +168,7 @@ Result<TimelinePlan> plan_timeline(const ModelConfig& config,
                                    const Comparison& comparison) {
   KAKEYA_ASSIGN_OR_RETURN(KvPlan kv, plan_kv(options, compute, comparison));
   const bool restores = kv.full.restored || kv.sliding.restored;
+  if (restores) KAKEYA_TRY(check_restorable(config));
   if (restores) KAKEYA_TRY(plan_restoring(options, compute, logit_rows, restoring, comparison, kv));
   // Where full layers drop rows no distance exceeds a window, so positions may go on beyond those
   // of the training.

@@ -31,6 +31,9 @@ struct RestoringConfigs {
   const DrafterConfig* drafter = nullptr;
 };
 
+// Errors: kUnimplemented for a model whose rows cannot be restored, which says why.
+Status check_restorable(const ModelConfig& config);
+
 // The workspace of the target's passes of `max_rows` rows, of which `logit_rows` have logits. Sinks
 // of taps plan their own.
 WorkspacePlan plan_target_passes(const ModelConfig& config,

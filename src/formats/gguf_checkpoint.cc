@@ -2,6 +2,7 @@
 
 #include <xxhash.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <fstream>
 #include <utility>
@@ -36,10 +37,18 @@ Status check_part(const GgufFile& file, std::int64_t part, std::int64_t count) {
 
 }  // namespace
 
+bool has_gguf_ending(std::string_view path) {
+  constexpr std::string_view kEnding = ".gguf";
+  if (path.size() < kEnding.size()) return false;
+  return std::ranges::equal(path.substr(path.size() - kEnding.size()), kEnding, {}, [](char c) {
+    return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c;
+  });
+}
+
 bool is_gguf_path(const std::string& path) {
   std::error_code ignored;
   if (std::filesystem::is_directory(path, ignored)) return false;
-  if (path.ends_with(".gguf")) return true;
+  if (has_gguf_ending(path)) return true;
   if (!std::filesystem::is_regular_file(path, ignored)) return false;
   std::string magic(kMagic.size(), '\0');
   std::ifstream(path, std::ios::binary).read(magic.data(), std::ssize(magic));

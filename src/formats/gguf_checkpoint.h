@@ -14,7 +14,10 @@
 
 namespace kakeya {
 
-// True if a path is meant as a GGUF file: it ends in ".gguf" or begins with the magic number, and
+// True if a name ends in ".gguf", in letters of any case.
+bool has_gguf_ending(std::string_view path);
+
+// True if a path is meant as a GGUF file: it has that ending or begins with the magic number, and
 // is no folder.
 bool is_gguf_path(const std::string& path);
 

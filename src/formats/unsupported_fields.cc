@@ -158,13 +158,24 @@ constexpr Supported kSupported[] = {
 };
 
 constexpr Unsupported kSampling[] = {
-    {"bad_words_ids"},        {"begin_suppress_tokens"},
-    {"diversity_penalty", 0}, {"encoder_repetition_penalty", 1},
-    {"epsilon_cutoff", 0},    {"eta_cutoff", 0},
-    {"forced_bos_token_id"},  {"forced_eos_token_id"},
-    {"guidance_scale", 1},    {"no_repeat_ngram_size", 0},
-    {"num_beam_groups", 1},   {"num_beams", 1},
-    {"penalty_alpha", 0},     {"sequence_bias"},
+    {"bad_words_ids"},
+    {"begin_suppress_tokens"},
+    {"diversity_penalty", 0},
+    {"encoder_repetition_penalty", 1},
+    {"epsilon_cutoff", 0},
+    {"eta_cutoff", 0},
+    {"exponential_decay_length_penalty"},
+    {"min_length", 0},
+    {"min_new_tokens", 0},
+    {"stop_strings"},
+    {"forced_bos_token_id"},
+    {"forced_eos_token_id"},
+    {"guidance_scale", 1},
+    {"no_repeat_ngram_size", 0},
+    {"num_beam_groups", 1},
+    {"num_beams", 1},
+    {"penalty_alpha", 0},
+    {"sequence_bias"},
     {"typical_p", 1},
 };
 

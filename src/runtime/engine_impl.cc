@@ -7,7 +7,9 @@
 #include <filesystem>
 
 #include "base/status.h"
+#include "decode/timeline_plan.h"
 #include "formats/generation_notes.h"
+#include "formats/gguf_checkpoint.h"
 #include "model/checkpoint_source.h"
 #include "model/random_source.h"
 #include "model/weight_loader.h"
@@ -28,12 +30,23 @@ void add_token_id(TokenId id, std::vector<TokenId>& ids) {
   if (std::find(ids.begin(), ids.end(), id) == ids.end()) ids.push_back(id);
 }
 
-Status note_what_is_not_followed(const EngineOptions& options, const TextNotes& notes) {
-  KAKEYA_ASSIGN_OR_RETURN(const auto fields, load_fields_not_followed(options.model_dir));
+// `no_tokens`: ids to be suppressed that the vocabulary does not have.
+Status note_what_is_not_followed(const EngineOptions& options,
+                                 std::span<const TokenId> no_tokens,
+                                 const TextNotes& notes) {
+  KAKEYA_ASSIGN_OR_RETURN(auto fields, load_fields_not_followed(options.model_dir));
   if (!options.on_note) return {};
+  if (!no_tokens.empty()) {
+    constexpr std::size_t kMostNamed = 8;
+    fields.push_back(
+        fmt::format("suppress_tokens {}{} (no tokens of this model)",
+                    fmt::join(no_tokens.first(std::min(kMostNamed, no_tokens.size())), ", "),
+                    no_tokens.size() > kMostNamed ? ", ..." : ""));
+  }
   if (!fields.empty()) {
-    options.on_note(fmt::format("{}/generation_config.json: tokens are not chosen in this way: {}",
-                                options.model_dir, fmt::join(fields, ", ")));
+    options.on_note(fmt::format("{}{}: tokens are not chosen in this way: {}", options.model_dir,
+                                is_gguf_path(options.model_dir) ? "" : "/generation_config.json",
+                                fmt::join(fields, ", ")));
   }
   for (const std::string& line : notes.lines) options.on_note(line);
   return {};
@@ -51,13 +64,16 @@ Result<std::unique_ptr<EngineImpl>> EngineImpl::prepare(const EngineOptions& opt
   std::unique_ptr<EngineImpl> engine(new EngineImpl(std::move(config), options));
   KAKEYA_ASSIGN_OR_RETURN(engine->generation_config_, load_generation_config(options.model_dir));
   // An id outside the vocabulary cannot be drawn anyway.
-  std::erase_if(engine->generation_config_.suppress_tokens,
-                [&](TokenId id) { return id < 0 || id >= engine->config_.vocab_size; });
+  auto& suppressed = engine->generation_config_.suppress_tokens;
+  const auto no_tokens = std::ranges::stable_partition(
+      suppressed, [&](TokenId id) { return id >= 0 && id < engine->config_.vocab_size; });
+  engine->not_suppressed_.assign(no_tokens.begin(), no_tokens.end());
+  suppressed.erase(no_tokens.begin(), no_tokens.end());
   KAKEYA_ASSIGN_OR_RETURN(engine->backend_, make_backend(options));
   engine->collect_stop_ids();
   KAKEYA_ASSIGN_OR_RETURN(engine->draft_choice_,
                           resolve_draft_choice(options.draft.source, options.model_dir));
-  engine->choose_projection();
+  KAKEYA_TRY(engine->choose_projection());
   KAKEYA_TRY(engine->prepare_drafter());
   KAKEYA_TRY(engine->prepare_projection());
   return engine;
@@ -66,6 +82,12 @@ Result<std::unique_ptr<EngineImpl>> EngineImpl::prepare(const EngineOptions& opt
 Status EngineImpl::prepare_drafter() {
   drafter_dir_ = draft_choice_.drafter_dir;
   if (drafter_dir_.empty() && !projection_dir_.empty()) {
+    if (is_gguf_path(options_.model_dir)) {
+      return error(StatusCode::kFailedPrecondition,
+                   "{}: a projection needs a drafter's weights, which a GGUF file of a model does "
+                   "not hold: expected those of one in DraftOptions::source",
+                   options_.model_dir);
+    }
     drafter_dir_ = std::filesystem::path(options_.model_dir) / "drafter";
     drafter_drafts_ = false;
   }
@@ -82,18 +104,27 @@ Status EngineImpl::prepare_drafter() {
 }
 
 // The folder first: whether there is one decides whether a drafter is needed.
-void EngineImpl::choose_projection() {
-  projection_dir_ = options_.projection;
-  if (options_.projection == "none") projection_dir_.clear();
-  if (options_.projection != "auto") return;
-  projection_dir_.clear();
+Status EngineImpl::choose_projection() {
   const SessionOptions& session = options_.session;
   const bool of_sliding = session.evicted_sliding == Evicted::kRestore;
-  if (!of_sliding && session.evicted_full != Evicted::kRestore) return;
+  const bool restores = of_sliding || session.evicted_full == Evicted::kRestore;
+  if (restores) KAKEYA_TRY(check_restorable(config_));
+  projection_dir_ = options_.projection;
+  if (options_.projection == "none") projection_dir_.clear();
+  if (options_.projection != "auto") return {};
+  projection_dir_.clear();
+  if (!restores) return {};
+  if (is_gguf_path(options_.model_dir)) {
+    return error(StatusCode::kFailedPrecondition,
+                 "{}: rows are restored by a projection, which a GGUF file does not hold: expected "
+                 "the folder of one in EngineOptions::projection",
+                 options_.model_dir);
+  }
   const auto projections = std::filesystem::path(options_.model_dir) / "projections";
   std::error_code ignored;  // a folder that cannot be looked at is none
   const bool codes = !of_sliding && std::filesystem::exists(projections / "codes", ignored);
   projection_dir_ = projections / (codes ? "codes" : "aux");
+  return {};
 }
 
 Status EngineImpl::prepare_projection() {
@@ -132,14 +163,18 @@ Result<std::unique_ptr<EngineImpl>> EngineImpl::open(const EngineOptions& option
                                                      const BackendWrapper& wrapper) {
   KAKEYA_ASSIGN_OR_RETURN(std::unique_ptr<EngineImpl> engine, prepare(options));
   if (wrapper) engine->backend_ = wrapper(std::move(engine->backend_));
-  KAKEYA_ASSIGN_OR_RETURN(engine->text_, ModelText::load(options.model_dir, options.chat_template));
-  KAKEYA_ASSIGN_OR_RETURN(
-      const TextNotes notes,
-      read_text_notes(options.model_dir, engine->text_.tokenizer().value_or(nullptr)));
+  TextNotes notes;
+  if (options.texts != ModelTexts::kUnread) {
+    KAKEYA_ASSIGN_OR_RETURN(engine->text_,
+                            ModelText::load(options.model_dir, options.chat_template));
+    KAKEYA_ASSIGN_OR_RETURN(
+        notes, read_text_notes(options.model_dir, engine->text_.tokenizer().value_or(nullptr)));
+  }
+  if (options.texts == ModelTexts::kChat) KAKEYA_TRY(engine->text_.check_template());
   if (notes.eos_id && *notes.eos_id < engine->config_.vocab_size) {
     add_token_id(*notes.eos_id, engine->stop_ids_);
   }
-  KAKEYA_TRY(note_what_is_not_followed(options, notes));
+  KAKEYA_TRY(note_what_is_not_followed(options, engine->not_suppressed_, notes));
   KAKEYA_ASSIGN_OR_RETURN(Sources sources, engine->open_sources());
   KAKEYA_TRY(engine->load(std::move(sources)));
   return engine;

@@ -226,7 +226,7 @@ class EngineImpl final : public Engine, public std::enable_shared_from_this<Engi
                                                          LoadedBytes& loaded,
                                                          Load load);
   Status prepare_drafter();
-  void choose_projection();
+  Status choose_projection();
   Status prepare_projection();
   // The config of a projection that fits the model and its drafter.
   Result<ProjectionConfig> read_projection(const std::string& dir) const;
@@ -248,6 +248,7 @@ class EngineImpl final : public Engine, public std::enable_shared_from_this<Engi
 
   ModelConfig config_;
   GenerationConfig generation_config_;
+  std::vector<TokenId> not_suppressed_;  // suppress_tokens that are no tokens
   EngineOptions options_;
   bool device_has_less_ = false;          // than its limit in the options was
   std::unique_ptr<Backend> backend_;      // before everything that lies in its memory

@@ -187,16 +187,21 @@ bool ModelText::begins_texts() const {
   return !tokenizer_ || tokenizer_->begins_texts();
 }
 
-Result<ChatPrompt> ModelText::apply_chat_template(std::span<const ChatMessage> messages,
-                                                  const ChatOptions& options) const {
+Status ModelText::check_template() const {
   if (!chat_template_) {
     return error(StatusCode::kFailedPrecondition,
                  "{} has no chat template (chat_template.jinja, chat_template in "
-                 "tokenizer_config.json, or tokenizer.chat_template in a GGUF file); encode "
-                 "prompts as they are, with Tokenizer::encode",
+                 "tokenizer_config.json, or tokenizer.chat_template in a GGUF file): expected "
+                 "EngineOptions::chat_template FILE, or texts to go on with as they are "
+                 "(Tokenizer::encode)",
                  path_);
   }
-  if (!*chat_template_) return Unexpected(chat_template_->error());
+  return *chat_template_ ? Status() : Unexpected(chat_template_->error());
+}
+
+Result<ChatPrompt> ModelText::apply_chat_template(std::span<const ChatMessage> messages,
+                                                  const ChatOptions& options) const {
+  KAKEYA_TRY(check_template());
   if (!tools_in_text_ || !has_tools(messages, options.tools)) return render(messages, options);
   const HideText as_it_is = [](std::string_view text) { return std::string(text); };
   KAKEYA_TRY(chat_context(messages, options, as_it_is));  // tools are JSON objects

@@ -29,6 +29,8 @@ class ModelText {
   // True if a beginning-of-sequence token goes in front of a text that no template wrote: as
   // add_bos_token says, else as the tokenizer does. True without a tokenizer.
   bool begins_texts() const;
+  // Errors: kFailedPrecondition without a chat template; those of one that is broken.
+  Status check_template() const;
   // Tools that the template would leave out are written into the conversation
   // (runtime/tools_in_text.h).
   Result<ChatPrompt> apply_chat_template(std::span<const ChatMessage> messages,

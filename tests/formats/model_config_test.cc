@@ -462,6 +462,15 @@ TEST(GenerationConfig, NamesOtherWaysToChooseTokensThatAreNotFollowed) {
       R"({"num_beams":1,"no_repeat_ngram_size":0,"typical_p":1.0,"bad_words_ids":null,"top_k":-1})";
   EXPECT_THAT(fields_not_followed(off).value(), IsEmpty());
   EXPECT_EQ(parse_generation_config(off)->top_k, 0);
+  EXPECT_THAT(fields_not_followed(R"({"stop_strings":["."],"min_new_tokens":5,"min_length":2,)"
+                                  R"("exponential_decay_length_penalty":[5,1.5]})")
+                  .value(),
+              UnorderedElementsAre("stop_strings a list", "min_new_tokens 5", "min_length 2",
+                                   "exponential_decay_length_penalty a list"));
+  EXPECT_THAT(fields_not_followed(R"({"stop_strings":[],"min_new_tokens":0,"min_length":0,)"
+                                  R"("exponential_decay_length_penalty":null})")
+                  .value(),
+              IsEmpty());
   const ScratchFolder folder;
   EXPECT_THAT(load_fields_not_followed(folder.root()).value(), IsEmpty());
   folder.write("generation_config.json", R"({"num_beams":4})");

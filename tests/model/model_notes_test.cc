@@ -101,6 +101,16 @@ TEST_F(ModelNotes, OtherWaysToChooseTokensAreSaid) {
                                         HasSubstr("not chosen in this way: num_beams 4"))));
 }
 
+TEST_F(ModelNotes, SuppressedTokensThatAreNoneAreSaid) {
+  change("generation_config.json", [](json& content) {
+    content["suppress_tokens"] = {5, 99'999'999, 88'888'888};
+  });
+  ASSERT_NE(open(), nullptr);
+  EXPECT_THAT(notes_,
+              ElementsAre(AllOf(HasSubstr("suppress_tokens 99999999, 88888888 (no tokens of"),
+                                HasSubstr("generation_config.json: tokens are not chosen"))));
+}
+
 TEST_F(ModelNotes, AGitLfsPointerForATokenizerIsSaid) {
   folder_.write("tokenizer.json",
                 "version https://git-lfs.github.com/spec/v1\noid sha256:4d7a\nsize 5000\n");
