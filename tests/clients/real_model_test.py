@@ -10,12 +10,14 @@ import subprocess
 import sys
 import tempfile
 import unittest
+import urllib.request
 
 import jsonschema
 import openai
 
 KAKEYA, MODEL = sys.argv.pop(1), sys.argv.pop(1)
 PROGRAMS = pathlib.Path(sys.executable).parent  # of the packages that were installed with it
+GOLDENS = pathlib.Path(__file__).parents[1] / "data/real/smollm2-tokens.json"
 QUESTION = "What is the capital of Japan?"
 PERSON = {"type": "object", "additionalProperties": False, "required": ["name", "age"],
           "properties": {"name": {"type": "string", "maxLength": 20},
@@ -99,6 +101,22 @@ class RealModel(unittest.TestCase):
             answer = self.ask("Name a person and their age as JSON.", response_format=form, **options).choices[0]
             self.assertEqual(answer.finish_reason, "stop")
             jsonschema.validate(json.loads(answer.message.content), PERSON)
+
+    def test_tokens_are_those_of_the_references(self):
+        root = self.url.removesuffix("/v1")
+
+        def post(path, body):
+            request = urllib.request.Request(root + path, json.dumps(body).encode(), {"Content-Type": "application/json"})
+            with urllib.request.urlopen(request, timeout=60) as answer:
+                return json.load(answer)
+
+        texts = json.loads(GOLDENS.read_text())["texts"]
+        for text in texts:
+            if not text["text"]:
+                continue  # nothing to ask about
+            self.assertEqual(post("/tokenize", {"content": text["text"]})["tokens"], text["ids"], text["text"])
+            self.assertEqual(post("/detokenize", {"tokens": text["ids"]})["content"], text["text"])
+        self.assertEqual(len(texts), 200)
 
     def test_tools_that_the_template_does_not_show_can_be_called(self):
         question = "What is the weather in Paris?"
