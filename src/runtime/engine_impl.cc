@@ -65,10 +65,11 @@ Result<std::unique_ptr<EngineImpl>> EngineImpl::prepare(const EngineOptions& opt
   KAKEYA_ASSIGN_OR_RETURN(engine->generation_config_, load_generation_config(options.model_dir));
   // An id outside the vocabulary cannot be drawn anyway.
   auto& suppressed = engine->generation_config_.suppress_tokens;
-  const auto no_tokens = std::ranges::stable_partition(
-      suppressed, [&](TokenId id) { return id >= 0 && id < engine->config_.vocab_size; });
-  engine->not_suppressed_.assign(no_tokens.begin(), no_tokens.end());
-  suppressed.erase(no_tokens.begin(), no_tokens.end());
+  const auto no_tokens =
+      std::stable_partition(suppressed.begin(), suppressed.end(),
+                            [&](TokenId id) { return id >= 0 && id < engine->config_.vocab_size; });
+  engine->not_suppressed_.assign(no_tokens, suppressed.end());
+  suppressed.erase(no_tokens, suppressed.end());
   KAKEYA_ASSIGN_OR_RETURN(engine->backend_, make_backend(options));
   engine->collect_stop_ids();
   KAKEYA_ASSIGN_OR_RETURN(engine->draft_choice_,
