@@ -1,7 +1,6 @@
 #include "convert/gguf_metadata.h"
 
 #include <algorithm>
-#include <cmath>
 #include <utility>
 
 #include "base/status.h"
@@ -198,15 +197,8 @@ Result<std::vector<GgufMetadata>> gguf_drafter_metadata(const DrafterConfig& con
 
 std::vector<float> gguf_rope_factors(const ModelConfig& config) {
   const auto pairs = static_cast<std::size_t>(config.global_head_dim / 2);
-  const RopeParameters& rope = config.rope_full;
   if (config.architecture != Architecture::kGemma4) {
-    std::vector<float> divisors = rope.divisors;
-    for (std::size_t i = 0; i < pairs && rope.llama3; ++i) {
-      const double exponent = static_cast<double>(i) / static_cast<double>(pairs);
-      divisors.push_back(
-          static_cast<float>(llama3_divisor(*rope.llama3, std::pow(rope.rope_theta, -exponent))));
-    }
-    return divisors;
+    return rope_divisors(config.rope_full, config.global_head_dim);
   }
   const double turning = static_cast<double>(pairs) * config.rope_full.partial_rotary_factor;
   std::vector<float> factors(pairs, 1e30F);

@@ -29,15 +29,14 @@ constexpr std::array kPublishedScalings = {
 
 // The published scaling with these divisors, but for rounding.
 std::optional<Llama3Scaling> published_scaling(double theta, const std::vector<float>& divisors) {
+  const std::int64_t head_dim = 2 * std::ssize(divisors);
   for (const Llama3Scaling& scaling : kPublishedScalings) {
-    bool same = true;
-    for (std::size_t i = 0; i < divisors.size() && same; ++i) {
-      const double exponent = static_cast<double>(i) / static_cast<double>(divisors.size());
-      const auto expected =
-          static_cast<double>(llama3_divisor(scaling, std::pow(theta, -exponent)));
-      same = std::abs(static_cast<double>(divisors[i]) - expected) <= 1e-5 * expected;
-    }
-    if (same) return scaling;
+    const std::vector<float> expected =
+        rope_divisors({.rope_theta = theta, .llama3 = scaling}, head_dim);
+    const auto is_near = [](float got, float wanted) {
+      return std::abs(got - wanted) <= 1e-5F * wanted;
+    };
+    if (std::ranges::equal(divisors, expected, is_near)) return scaling;
   }
   return std::nullopt;
 }

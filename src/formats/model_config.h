@@ -50,6 +50,10 @@ struct RopeParameters {
   bool operator==(const RopeParameters&) const = default;
 };
 
+// By pair of a head, the number by which the frequency theta^(-2i / head_dim) is divided in place
+// of the factor: of Llama 3's scaling, or a GGUF file's own; empty: the factor.
+std::vector<float> rope_divisors(const RopeParameters& rope, std::int64_t head_dim);
+
 struct ModelConfig {
   Architecture architecture = Architecture::kGemma4;
   std::string model_type;

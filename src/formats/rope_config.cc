@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <numbers>
 #include <optional>
 #include <span>
@@ -226,6 +227,16 @@ float llama3_divisor(const Llama3Scaling& scaling, double frequency) {
   const double share =
       (turns - scaling.low_freq_factor) / (scaling.high_freq_factor - scaling.low_freq_factor);
   return static_cast<float>(1.0 / ((1.0 - share) / scaling.factor + share));
+}
+
+std::vector<float> rope_divisors(const RopeParameters& rope, std::int64_t head_dim) {
+  if (!rope.llama3) return rope.divisors;
+  std::vector<float> divisors;
+  for (std::int64_t i = 0; i < head_dim / 2; ++i) {
+    const double exponent = -2.0 * static_cast<double>(i) / static_cast<double>(head_dim);
+    divisors.push_back(llama3_divisor(*rope.llama3, std::pow(rope.rope_theta, exponent)));
+  }
+  return divisors;
 }
 
 Status read_rope(const JsonFields& text, ModelConfig& config) {

@@ -168,14 +168,13 @@ std::vector<float> inverse_frequencies(const RopeParameters& rope, std::int64_t 
   const std::int64_t half = head_dim / 2;
   const auto rotated =
       static_cast<std::int64_t>(rope.partial_rotary_factor * static_cast<double>(head_dim) / 2.0);
+  const std::vector<float> divisors = rope_divisors(rope, head_dim);
   std::vector<float> frequencies(static_cast<std::size_t>(half), 0.0F);
   for (std::int64_t i = 0; i < std::min(rotated, half); ++i) {
     const double exponent = -2.0 * static_cast<double>(i) / static_cast<double>(head_dim);
     const double frequency = std::pow(rope.rope_theta, exponent);
     double divisor = rope.factor;
-    if (rope.llama3) divisor = static_cast<double>(llama3_divisor(*rope.llama3, frequency));
-    if (!rope.divisors.empty())
-      divisor = static_cast<double>(rope.divisors[static_cast<std::size_t>(i)]);
+    if (!divisors.empty()) divisor = static_cast<double>(divisors[static_cast<std::size_t>(i)]);
     frequencies[static_cast<std::size_t>(i)] = static_cast<float>(frequency / divisor);
   }
   return frequencies;
@@ -186,6 +185,24 @@ Decoder::Decoder(ModelConfig config) : config_(std::move(config)) {
   for (std::int64_t l = 0; l < config_.num_hidden_layers; ++l) {
     const std::int64_t source = config_.kv_source_layer(l);
     cache_index_.push_back(source == l ? owned++ : cache_index_[static_cast<std::size_t>(source)]);
+  }
+}
+
+void Decoder::write_outputs(const WeightVector& norm,
+                            const Batch& batch,
+                            Executor& executor,
+                            Activations& a,
+                            TapWriter& taps,
+                            const ForwardOutput& output) const {
+  executor.rms_norm(a.hidden, norm.data(), config_.rms_norm_eps, a.normed);
+  taps.write(config_.num_hidden_layers, a.normed);
+  if (output.hidden.count > 0) {
+    executor.copy_columns(a.normed, output.hidden.data, output.hidden.width, 0);
+  }
+  if (output.logits.count == 0) return;
+  executor.matmul(logit_inputs(batch, a.normed, a.branch, executor), lm_head(), output.logits);
+  if (config_.final_logit_softcapping > 0.0F) {
+    executor.softcap(output.logits, config_.final_logit_softcapping);
   }
 }
 

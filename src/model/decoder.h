@@ -105,6 +105,14 @@ class Decoder {
  protected:
   explicit Decoder(ModelConfig config);
 
+  // The end of a pass: a.normed = the norm of a.hidden, and of it what the caller wants.
+  void write_outputs(const WeightVector& norm,
+                     const Batch& batch,
+                     Executor& executor,
+                     Activations& a,
+                     TapWriter& taps,
+                     const ForwardOutput& output) const;
+
  private:
   ModelConfig config_;
   std::vector<std::int64_t> cache_index_;

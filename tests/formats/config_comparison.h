@@ -3,23 +3,10 @@
 
 #include <gtest/gtest.h>
 
-#include <cmath>
-#include <vector>
-
 #include "formats/model_config.h"
 #include "formats/model_tensors.h"
 
 namespace kakeya {
-
-// By what the frequencies of a head's pairs are divided, besides the factor.
-inline std::vector<float> pair_divisors(const RopeParameters& rope, std::int64_t head_dim) {
-  std::vector<float> divisors = rope.divisors;
-  for (std::int64_t i = 0; i < head_dim / 2 && rope.llama3; ++i) {
-    const double exponent = -2.0 * static_cast<double>(i) / static_cast<double>(head_dim);
-    divisors.push_back(llama3_divisor(*rope.llama3, std::pow(rope.rope_theta, exponent)));
-  }
-  return divisors;
-}
 
 inline void expect_same_rope(const RopeParameters& got,
                              const RopeParameters& expected,
@@ -27,7 +14,7 @@ inline void expect_same_rope(const RopeParameters& got,
   EXPECT_EQ(got.rope_theta, expected.rope_theta);
   EXPECT_EQ(got.partial_rotary_factor, expected.partial_rotary_factor);
   EXPECT_EQ(got.factor, expected.factor);
-  EXPECT_EQ(pair_divisors(got, head_dim), pair_divisors(expected, head_dim));
+  EXPECT_EQ(rope_divisors(got, head_dim), rope_divisors(expected, head_dim));
 }
 
 // All that the network computes with.

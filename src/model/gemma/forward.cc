@@ -8,13 +8,6 @@ namespace {
 
 constexpr GateActivation kActivation = GateActivation::kGeluTanh;
 
-// f = MLP(z) = down(gelu(gate z) * (up z)); a.mlp_hidden is used.
-void mlp(const MlpWeights& w, ConstRows z, Executor& executor, Activations& a, Rows f) {
-  const Rows hidden{a.mlp_hidden.data, z.count, w.gate_proj->rows()};
-  executor.gated_matmul(z, *w.gate_proj, *w.up_proj, kActivation, hidden);
-  executor.matmul(hidden, *w.down_proj, f);
-}
-
 }  // namespace
 
 float Gemma::embed_scale() const {
@@ -39,16 +32,7 @@ void Gemma::forward(const Batch& batch,
     taps.write(l, a.hidden);
   }
 
-  executor.rms_norm(a.hidden, norm_.data(), config().rms_norm_eps, a.normed);
-  taps.write(config().num_hidden_layers, a.normed);
-  if (output.hidden.count > 0) {
-    executor.copy_columns(a.normed, output.hidden.data, output.hidden.width, 0);
-  }
-  if (output.logits.count == 0) return;
-  executor.matmul(logit_inputs(batch, a.normed, a.branch, executor), lm_head(), output.logits);
-  if (config().final_logit_softcapping > 0.0F) {
-    executor.softcap(output.logits, config().final_logit_softcapping);
-  }
+  write_outputs(norm_, batch, executor, a, taps, output);
 }
 
 // a.per_layer_input[t, l] = (norm(Wm x0 * D^-1/2)[l] + sqrt(P) * table[ids[t], l]) / sqrt(2).
@@ -93,7 +77,7 @@ void Gemma::decoder_layer(std::int64_t layer,
 void Gemma::feed_forward(const LayerWeights& w, Executor& executor, Activations& a) const {
   executor.rms_norm(a.hidden, w.pre_feedforward_layernorm.data(), config().rms_norm_eps, a.normed);
   if (config().enable_moe_block) return mixture_of_experts(w, executor, a);
-  mlp(w.mlp, a.normed, executor, a, a.branch);
+  mlp(w.mlp, a.normed, kActivation, executor, a, a.branch);
 }
 
 // a.branch = norm_1(the dense MLP of a.normed) + norm_2(experts). The router reads the residual
@@ -104,15 +88,11 @@ void Gemma::mixture_of_experts(const LayerWeights& w, Executor& executor, Activa
   executor.rms_norm(a.hidden, w.moe.router_scale.data(), eps, a.router_input);
   executor.rms_norm(a.hidden, w.moe.pre_feedforward_layernorm_2.data(), eps, a.expert_input);
 
-  mlp(w.mlp, a.normed, executor, a, a.branch);
+  mlp(w.mlp, a.normed, kActivation, executor, a, a.branch);
   executor.rms_norm(a.branch, w.moe.post_feedforward_layernorm_1.data(), eps, a.branch);
 
-  executor.matmul(a.router_input, *w.moe.router_proj, a.router_logits);
-  executor.route(a.router_logits, w.moe.per_expert_scale.data(), a.routing);
-  executor.experts(
-      a.expert_input,
-      {.gate = w.moe.gate_proj.get(), .up = w.moe.up_proj.get(), .down = w.moe.down_proj.get()},
-      a.routing, kActivation, a.expert_branch);
+  run_experts(w.moe.experts, w.moe.per_expert_scale.data(), a.router_input, a.expert_input,
+              kActivation, executor, a, a.expert_branch);
   executor.rms_norm(a.expert_branch, w.moe.post_feedforward_layernorm_2.data(), eps,
                     a.expert_branch);
   executor.add(a.branch, a.expert_branch, 1.0F, a.branch);

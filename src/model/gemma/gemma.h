@@ -7,18 +7,13 @@
 
 #include "model/attention.h"
 #include "model/decoder.h"
+#include "model/mlp.h"
 #include "model/weight_loader.h"
 
 namespace kakeya::gemma {
 
 // Loads all weights. On an error the loader's status tells it and the result is unusable.
 std::unique_ptr<Decoder> load(const ModelConfig& config, WeightLoader& loader, Compute compute);
-
-struct MlpWeights {
-  std::unique_ptr<Matrix> gate_proj;  // [F, D]
-  std::unique_ptr<Matrix> up_proj;    // [F, D]
-  std::unique_ptr<Matrix> down_proj;  // [D, F]
-};
 
 // The router and experts that stand beside the dense MLP of a MoE layer.
 struct MoeWeights {
@@ -27,10 +22,7 @@ struct MoeWeights {
   WeightVector post_feedforward_layernorm_2;  // [D]
   WeightVector router_scale;                  // [D], with the factor D^-1/2 folded in
   WeightVector per_expert_scale;              // [X]
-  std::unique_ptr<Matrix> router_proj;        // [X, D]
-  std::unique_ptr<Matrix> gate_proj;          // [X, F, D]: the first half of experts.gate_up_proj
-  std::unique_ptr<Matrix> up_proj;            // [X, F, D]: its second half
-  std::unique_ptr<Matrix> down_proj;          // [X, D, F]
+  RoutedExperts experts;
 };
 
 // The weights with which a layer of an E-model uses its slice of the per-layer inputs.

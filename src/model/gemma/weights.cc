@@ -66,9 +66,7 @@ LayerWeights Gemma::load_layer(std::int64_t layer, WeightLoader& loader, Compute
   w.post_attention_layernorm = loader.vector(prefix + "post_attention_layernorm.weight");
   w.pre_feedforward_layernorm = loader.vector(prefix + "pre_feedforward_layernorm.weight");
   w.post_feedforward_layernorm = loader.vector(prefix + "post_feedforward_layernorm.weight");
-  w.mlp = {.gate_proj = loader.matrix(prefix + "mlp.gate_proj.weight", compute),
-           .up_proj = loader.matrix(prefix + "mlp.up_proj.weight", compute),
-           .down_proj = loader.matrix(prefix + "mlp.down_proj.weight", compute)};
+  w.mlp = load_mlp(loader, prefix + "mlp.", config().mlp_bias, compute);
   if (config().enable_moe_block) w.moe = load_moe(prefix, loader, compute);
   if (config().hidden_size_per_layer_input > 0) {
     w.per_layer = {
@@ -81,7 +79,6 @@ LayerWeights Gemma::load_layer(std::int64_t layer, WeightLoader& loader, Compute
 }
 
 MoeWeights Gemma::load_moe(const std::string& prefix, WeightLoader& loader, Compute compute) const {
-  const std::int64_t width = config().moe_intermediate_size;
   MoeWeights w;
   w.pre_feedforward_layernorm_2 = loader.vector(prefix + "pre_feedforward_layernorm_2.weight");
   w.post_feedforward_layernorm_1 = loader.vector(prefix + "post_feedforward_layernorm_1.weight");
@@ -90,15 +87,8 @@ MoeWeights Gemma::load_moe(const std::string& prefix, WeightLoader& loader, Comp
   const float factor = 1.0F / std::sqrt(static_cast<float>(config().hidden_size));
   w.router_scale = loader.vector(prefix + "router.scale", factor);
   w.per_expert_scale = loader.vector(prefix + "router.per_expert_scale");
-  // A near tie between experts must not fall to the rounding of activations, so the router is f32
-  // in both compute modes, as in the published implementations.
-  w.router_proj = loader.matrix(prefix + "router.proj.weight", Compute::kF32);
-  const std::string experts = prefix + "experts.";
-  w.gate_proj =
-      loader.expert_rows({experts + "gate_up_proj", 0, width, experts + "gate_proj"}, compute);
-  w.up_proj =
-      loader.expert_rows({experts + "gate_up_proj", width, width, experts + "up_proj"}, compute);
-  w.down_proj = loader.matrix(prefix + "experts.down_proj", compute);
+  w.experts = load_experts(loader, prefix + "router.proj.weight", prefix + "experts.",
+                           config().moe_intermediate_size, compute);
   return w;
 }
 

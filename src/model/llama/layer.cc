@@ -11,61 +11,16 @@ namespace {
 
 constexpr GateActivation kActivation = GateActivation::kSilu;
 
-MlpWeights load_mlp(const std::string& prefix, bool biases, WeightLoader& loader, Compute compute) {
-  MlpWeights w;
-  w.gate_proj = loader.matrix(prefix + "gate_proj.weight", compute);
-  w.up_proj = loader.matrix(prefix + "up_proj.weight", compute);
-  w.down_proj = loader.matrix(prefix + "down_proj.weight", compute);
-  if (!biases) return w;
-  w.gate_bias = loader.vector(prefix + "gate_proj.bias");
-  w.up_bias = loader.vector(prefix + "up_proj.bias");
-  w.down_bias = loader.vector(prefix + "down_proj.bias");
-  return w;
-}
-
 MoeWeights load_moe(const std::string& prefix,
                     const ModelConfig& config,
                     WeightLoader& loader,
                     Compute compute) {
-  const std::int64_t width = config.moe_intermediate_size;
-  const std::string experts = prefix + "experts.";
   MoeWeights w;
-  // A near tie between experts must not fall to the rounding of activations, so the router is f32
-  // in both compute modes, as in the published implementations.
-  w.router = loader.matrix(prefix + "gate.weight", Compute::kF32);
-  w.gate_proj =
-      loader.expert_rows({experts + "gate_up_proj", 0, width, experts + "gate_proj"}, compute);
-  w.up_proj =
-      loader.expert_rows({experts + "gate_up_proj", width, width, experts + "up_proj"}, compute);
-  w.down_proj = loader.matrix(experts + "down_proj", compute);
+  w.experts = load_experts(loader, prefix + "gate.weight", prefix + "experts.",
+                           config.moe_intermediate_size, compute);
   w.per_expert_scale =
       loader.constant(std::vector<float>(static_cast<std::size_t>(config.num_experts), 1.0F));
   return w;
-}
-
-// a.branch = MLP(a.normed) = down(silu(gate z) * (up z)).
-void mlp(const MlpWeights& w, Executor& executor, Activations& a) {
-  if (w.gate_bias.size() == 0) {
-    executor.gated_matmul(a.normed, *w.gate_proj, *w.up_proj, kActivation, a.mlp_hidden);
-    executor.matmul(a.mlp_hidden, *w.down_proj, a.branch);
-    return;
-  }
-  executor.matmul(a.normed, *w.gate_proj, a.mlp_hidden);
-  executor.add_vector(a.mlp_hidden, w.gate_bias);
-  executor.matmul(a.normed, *w.up_proj, a.mlp_up);
-  executor.add_vector(a.mlp_up, w.up_bias);
-  executor.gated_multiply(a.mlp_hidden, a.mlp_up.data, a.mlp_up.width, kActivation, a.mlp_hidden);
-  executor.matmul(a.mlp_hidden, *w.down_proj, a.branch);
-  executor.add_vector(a.branch, w.down_bias);
-}
-
-// a.branch = the experts of a.normed, weighed by the softmax of the logits of those chosen.
-void mixture_of_experts(const MoeWeights& w, Executor& executor, Activations& a) {
-  executor.matmul(a.normed, *w.router, a.router_logits);
-  executor.route(a.router_logits, w.per_expert_scale.data(), a.routing);
-  executor.experts(a.normed,
-                   {.gate = w.gate_proj.get(), .up = w.up_proj.get(), .down = w.down_proj.get()},
-                   a.routing, kActivation, a.branch);
 }
 
 }  // namespace
@@ -95,7 +50,7 @@ LayerWeights load_layer(const ModelConfig& config,
   if (config.enable_moe_block) {
     w.moe = load_moe(prefix + "mlp.", config, loader, compute);
   } else {
-    w.mlp = load_mlp(prefix + "mlp.", config.mlp_bias, loader, compute);
+    w.mlp = load_mlp(loader, prefix + "mlp.", config.mlp_bias, compute);
   }
   return w;
 }
@@ -120,10 +75,11 @@ void decoder_layer(const LayerWeights& w,
   executor.add(a.hidden, a.branch, 1.0F, a.hidden);
 
   executor.rms_norm(a.hidden, w.post_attention_layernorm.data(), eps, a.normed);
-  if (w.moe.router != nullptr) {
-    mixture_of_experts(w.moe, executor, a);
+  if (w.moe.experts.router != nullptr) {
+    run_experts(w.moe.experts, w.moe.per_expert_scale.data(), a.normed, a.normed, kActivation,
+                executor, a, a.branch);
   } else {
-    mlp(w.mlp, executor, a);
+    mlp(w.mlp, a.normed, kActivation, executor, a, a.branch);
   }
   executor.add(a.hidden, a.branch, 1.0F, a.hidden);
 }

@@ -10,27 +10,15 @@
 
 #include "model/attention.h"
 #include "model/decoder.h"
+#include "model/mlp.h"
 #include "model/weight_loader.h"
 
 namespace kakeya::llama {
 
-struct MlpWeights {
-  std::unique_ptr<Matrix> gate_proj;  // [F, D]
-  std::unique_ptr<Matrix> up_proj;    // [F, D]
-  std::unique_ptr<Matrix> down_proj;  // [D, F]
-  // Vectors that are added to the products; empty: nothing.
-  WeightVector gate_bias;  // [F]
-  WeightVector up_bias;    // [F]
-  WeightVector down_bias;  // [D]
-};
-
 // The experts of a layer that has no dense MLP.
 struct MoeWeights {
-  std::unique_ptr<Matrix> router;     // [X, D]
-  std::unique_ptr<Matrix> gate_proj;  // [X, F, D]: the first half of experts.gate_up_proj
-  std::unique_ptr<Matrix> up_proj;    // [X, F, D]: its second half
-  std::unique_ptr<Matrix> down_proj;  // [X, D, F]
-  WeightVector per_expert_scale;      // [X] ones
+  RoutedExperts experts;
+  WeightVector per_expert_scale;  // [X] ones
 };
 
 struct LayerWeights {

@@ -33,13 +33,7 @@ void Llama::forward(const Batch& batch,
     decoder_layer(layers_[static_cast<std::size_t>(l)], a.rope_full, batch, executor, a);
     taps.write(l, a.hidden);
   }
-  executor.rms_norm(a.hidden, norm_.data(), config().rms_norm_eps, a.normed);
-  taps.write(config().num_hidden_layers, a.normed);
-  if (output.hidden.count > 0) {
-    executor.copy_columns(a.normed, output.hidden.data, output.hidden.width, 0);
-  }
-  if (output.logits.count == 0) return;
-  executor.matmul(logit_inputs(batch, a.normed, a.branch, executor), lm_head(), output.logits);
+  write_outputs(norm_, batch, executor, a, taps, output);
 }
 
 }  // namespace kakeya::llama
