@@ -37,11 +37,11 @@ template <typename GoOn>
 bool run_passes(Batch& batch, const GoOn& go_on) {
   refuse_within_constraint();
   auto more = [&]() -> Result<bool> {
-    const nb::gil_scoped_release unlocked;
+    const Unlocked unlocked;
     for (;;) {
       const auto stepped = batch.step();
       destroy_postponed();
-      if (!stepped || !*stepped || !go_on()) return stepped;
+      if (!stepped || !*stepped || is_ending() || !go_on()) return stepped;
     }
   }();
   batch.rethrow();
@@ -240,12 +240,15 @@ void bind_batch(nb::module_& module) {
           },
           "Passes without the GIL, until Python should look for signals; False if nothing is left "
           "to do.")
-      .def("stop", &Batch::stop, nb::call_guard<nb::gil_scoped_release>())
+      // A generator that nobody reads on is closed after the interpreter's calls have ended.
+      .def("stop", [](Batch& batch) { run_unlocked([&] { batch.stop(); }); })
       .def("take_text", &Batch::take_text)
       .def(
           "message", [](const Batch& batch) { return message_dict(value_of(batch.message())); },
-          nb::sig("def message(self) -> dict[str, typing.Any]"))
-      .def("generations", [](const Batch& batch) { return value_of(batch.generations()); });
+          nb::call_guard<Call>(), nb::sig("def message(self) -> dict[str, typing.Any]"))
+      .def(
+          "generations", [](const Batch& batch) { return value_of(batch.generations()); },
+          nb::call_guard<Call>());
   module.def(
       "create_batch",
       [](std::shared_ptr<Forms> forms, const nb::sequence& prompts, const nb::dict& options,
@@ -254,10 +257,11 @@ void bind_batch(nb::module_& module) {
         std::vector<std::vector<TokenId>> ids;
         for (const nb::handle prompt : prompts) ids.push_back(token_ids(prompt));
         const GenerationWish wish = generation_wish(options);
-        const nb::gil_scoped_release unlocked;
+        const Unlocked unlocked;
         return value_of(
             Batch::create(std::move(forms), std::move(ids), wish, most_at_once, in_chat));
       },
+      nb::call_guard<Call>(),
       nb::sig("def create_batch(forms: Forms, prompts: collections.abc.Sequence[object], options: "
               "collections.abc.Mapping[str, object], "
               "at_once: int, in_chat: bool, /) -> Batch"));
@@ -270,9 +274,10 @@ void bind_batch(nb::module_& module) {
         const GenerationWish wish = generation_wish(options);
         const ToolWish calls = {
             .tools = tool_texts(tools), .required = required, .only = only, .several = several};
-        const nb::gil_scoped_release unlocked;
+        const Unlocked unlocked;
         return value_of(Batch::create_call(std::move(forms), std::move(ids), wish, calls));
       },
+      nb::call_guard<Call>(),
       nb::sig("def create_call(forms: Forms, prompt: object, options: collections.abc.Mapping[str, "
               "object], "
               "tools: collections.abc.Sequence[object], required: bool, only: str, several: bool, "

@@ -25,8 +25,8 @@ PythonConstraint::~PythonConstraint() {
   methods_.reset();
 }
 
-template <typename Call>
-bool PythonConstraint::called(const Call& call) {
+template <typename Use>
+bool PythonConstraint::called(const Use& call) {
   bool answer = false;
   const bool returned = callbacks_.run([&] {
     const WithinConstraint within;

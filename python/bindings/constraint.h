@@ -27,8 +27,8 @@ class PythonConstraint final : public Constraint {
   void rethrow() { callbacks_.rethrow(); }
 
  private:
-  template <typename Call>
-  bool called(const Call& call);
+  template <typename Use>
+  bool called(const Use& call);
 
   nb::object methods_;
   Callbacks callbacks_;

@@ -44,24 +44,29 @@ class Notes {
   std::vector<std::string> lines_;
 };
 
-// Loading cannot be ended: Ctrl-C, and what `on_progress` raises, count when it is over.
+// Ends a loading, which asks nobody whether it shall go on.
+struct LoadingEnds {};
+
 std::shared_ptr<Engine> open_engine(const nb::dict& given,
                                     const nb::object& on_progress,
                                     std::shared_ptr<Notes> notes) {
   EngineOptions options = engine_options(given);
   options.on_note = [notes = std::move(notes)](const std::string& line) { notes->add(line); };
   Callbacks callbacks;
-  if (!on_progress.is_none()) {
-    options.on_progress = [&](std::uint64_t done, std::uint64_t total) {
-      callbacks.run([&] {
-        on_progress(done, total);
-        return true;
-      });
-    };
-  }
-  auto engine = [&] {
-    const nb::gil_scoped_release unlocked;
-    return Engine::open(options);
+  options.on_progress = [&](std::uint64_t done, std::uint64_t total) {
+    const bool goes_on = on_progress.is_none() ? callbacks.check_signals() : callbacks.run([&] {
+      on_progress(done, total);
+      return true;
+    });
+    if (!goes_on) throw LoadingEnds();
+  };
+  auto engine = [&]() -> Result<std::shared_ptr<Engine>> {
+    const Unlocked unlocked;
+    try {
+      return Engine::open(options);
+    } catch (const LoadingEnds&) {
+      return Unexpected(Error(StatusCode::kCancelled, "loading was interrupted"));
+    }
   }();
   callbacks.rethrow();
   return value_of(std::move(engine));
@@ -70,7 +75,7 @@ std::shared_ptr<Engine> open_engine(const nb::dict& given,
 nb::dict estimate(const nb::dict& given) {
   const EngineOptions options = engine_options(given);
   auto footprint = [&] {
-    const nb::gil_scoped_release unlocked;
+    const Unlocked unlocked;
     return Engine::estimate(options);
   }();
   return footprint_dict(value_of(std::move(footprint)));
@@ -81,7 +86,7 @@ Array<float> embed(Engine& engine, nb::handle ids, const nb::dict& options) {
   refuse_within_constraint();
   const EmbeddingOptions how = embedding_options(options);
   auto vector = [&] {
-    const nb::gil_scoped_release unlocked;
+    const Unlocked unlocked;
     return engine.embed(given, how);
   }();
   const std::vector<float> numbers = value_of(std::move(vector));
@@ -91,7 +96,7 @@ Array<float> embed(Engine& engine, nb::handle ids, const nb::dict& options) {
 Array<TokenId> encode(const Engine& engine, std::string_view text, bool begin, bool parse_special) {
   const EncodeOptions options = {.parse_special = parse_special};
   auto encoded = [&]() -> Result<std::vector<TokenId>> {
-    const nb::gil_scoped_release unlocked;
+    const Unlocked unlocked;
     if (begin) return engine.encode_text(text, options);
     const auto tokenizer = engine.tokenizer();
     if (!tokenizer) return Unexpected(tokenizer.error());
@@ -110,7 +115,7 @@ Array<TokenId> encode_chat(const Engine& engine, const nb::sequence& given, cons
   const auto messages = chat_messages(given);
   const ChatOptions options = chat_options(how);
   auto encoded = [&] {
-    const nb::gil_scoped_release unlocked;
+    const Unlocked unlocked;
     return engine.encode_chat(messages, options);
   }();
   const auto ids = value_of(std::move(encoded));
@@ -124,15 +129,15 @@ void bind_engine(nb::module_& module) {
       .def(nb::init<>())
       .def("lines", &Notes::lines);
   nb::class_<Engine>(module, "Engine", "A loaded model.")
-      .def("embed", &embed,
+      .def("embed", &embed, nb::call_guard<Call>(),
            nb::sig(
                "def embed(self, ids: object, options: collections.abc.Mapping[str, object], /) -> "
                "numpy.typing.NDArray[numpy.float32]"))
-      .def("encode", &encode,
+      .def("encode", &encode, nb::call_guard<Call>(),
            nb::sig("def encode(self, text: str, begin: bool, parse_special: bool, /) -> "
                    "numpy.typing.NDArray[numpy.int32]"))
-      .def("decode", &decode)
-      .def("encode_chat", &encode_chat,
+      .def("decode", &decode, nb::call_guard<Call>())
+      .def("encode_chat", &encode_chat, nb::call_guard<Call>(),
            nb::sig("def encode_chat(self, messages: object, options: collections.abc.Mapping[str, "
                    "object], /) -> "
                    "numpy.typing.NDArray[numpy.int32]"))
@@ -145,7 +150,7 @@ void bind_engine(nb::module_& module) {
           [](const Engine& engine) {
             refuse_within_constraint();
             auto footprint = [&] {
-              const nb::gil_scoped_release unlocked;
+              const Unlocked unlocked;
               return engine.footprint();
             }();
             return footprint_dict(footprint);
@@ -165,13 +170,13 @@ void bind_engine(nb::module_& module) {
       .def_prop_ro("max_context", &Engine::max_context)
       .def_prop_ro("model_fingerprint", &Engine::model_fingerprint);
   module.def(
-      "open_engine", &open_engine, nb::arg("options"), nb::arg("on_progress").none(),
-      nb::arg("notes"),
+      "open_engine", &open_engine, nb::call_guard<Call>(), nb::arg("options"),
+      nb::arg("on_progress").none(), nb::arg("notes"),
       nb::sig("def open_engine(options: collections.abc.Mapping[str, object], "
               "on_progress: collections.abc.Callable[[int, int], object] | None, notes: Notes) -> "
               "Engine"));
   module.def(
-      "estimate", &estimate,
+      "estimate", &estimate, nb::call_guard<Call>(),
       nb::sig("def estimate(options: collections.abc.Mapping[str, object], /) -> dict[str, int]"));
 }
 

@@ -7,11 +7,10 @@
 #include <exception>
 #include <utility>
 
+#include "bindings/calls.h"
 #include "kakeya/status.h"
 
 namespace kakeya::python {
-
-namespace nb = nanobind;
 
 // An error on its way to Python, where it becomes the class of kakeya/_errors.py for its code.
 struct Raised {
@@ -33,10 +32,12 @@ inline constexpr std::chrono::milliseconds kTimeBetweenSignals(50);
 class Callbacks {
  public:
   // Runs pending signal handlers of Python, such as Ctrl-C's, then `call`, with the GIL. False, to
-  // end the generation, where either raised or `call` said so.
-  template <typename Call>
-  bool run(const Call& call) {
-    nb::gil_scoped_acquire gil;
+  // end the generation, where either raised, now or before, or `call` said so; and where the
+  // interpreter ends.
+  template <typename Use>
+  bool run(const Use& call) {
+    if (raised_ || is_ending()) return false;
+    const Locked locked;
     try {
       if (PyErr_CheckSignals() != 0) throw nb::python_error();
       return call();
@@ -48,6 +49,7 @@ class Callbacks {
   // Runs pending signal handlers alone, if they have not run for a while: the GIL may be with
   // another thread, which gives it away every 5 ms.
   bool check_signals() {
+    if (raised_ || is_ending()) return false;
     const auto now = Clock::now();
     if (now - checked_ < kTimeBetweenSignals) return true;
     checked_ = now;

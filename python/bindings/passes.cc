@@ -33,10 +33,7 @@ void destroy_unlocked(std::function<void()> destroy) {
     postponed.push_back(std::move(destroy));
     return;
   }
-  // Whoever calls has the GIL or has not.
-  const nb::gil_scoped_acquire locked;
-  const nb::gil_scoped_release unlocked;
-  destroy();
+  run_unlocked(destroy);
 }
 
 void destroy_postponed() {

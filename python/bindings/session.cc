@@ -6,15 +6,19 @@
 #include <nanobind/stl/vector.h>
 
 #include <algorithm>
+#include <iterator>
 #include <memory>
 #include <new>
 #include <span>
 #include <string_view>
 
 #include "bindings/errors.h"
+#include "kakeya/status_macros.h"
 
 namespace kakeya::python {
 namespace {
+
+constexpr std::size_t kTokensOfAPart = 256;
 
 Result<TextResult> generate_without_text(Session& session,
                                          const TextOptions& options,
@@ -24,6 +28,10 @@ Result<TextResult> generate_without_text(Session& session,
   TextResult result;
   result.tokens = std::move(tokens).value();
   return result;
+}
+
+Error interrupted() {
+  return {StatusCode::kCancelled, "the call was interrupted"};
 }
 
 std::string path_bytes(const nb::bytes& path) {
@@ -36,7 +44,9 @@ Matrix<float> read_rows(PythonSession& it, nb::handle ids, RowKind kind) {
   const auto width = static_cast<std::size_t>(it.width(kind));
   std::unique_ptr<float[]> rows;
   std::size_t filled = 0;
+  Callbacks callbacks;
   const auto take = [&](Position, std::span<const float> row) -> Status {
+    if (!callbacks.check_signals()) return Unexpected(interrupted());
     // Only here is it known that the session takes so many tokens.
     if (rows == nullptr) rows.reset(new (std::nothrow) float[given.size() * width]);
     if (rows == nullptr) {
@@ -46,17 +56,44 @@ Matrix<float> read_rows(PythonSession& it, nb::handle ids, RowKind kind) {
     filled += row.size();
     return {};
   };
-  value_of(it.unlocked([&](Session& session) { return session.read_rows(given, kind, take); }));
+  auto read = it.unlocked([&](Session& session) { return session.read_rows(given, kind, take); });
+  callbacks.rethrow();
+  value_of(std::move(read));
   if (rows == nullptr) rows = std::make_unique<float[]>(1);  // of no tokens
   float* const data = rows.release();
   return Matrix<float>(data, {given.size(), width}, owner_of(data));
+}
+
+// In parts, between which Ctrl-C counts: the numbers do not depend on them.
+std::vector<TokenLogprobs> score(PythonSession& it, nb::handle ids, int top_logprobs) {
+  const auto given = token_ids(ids);
+  const auto rest_of = [&](std::size_t done) {
+    return std::span(given).subspan(done).first(std::min(kTokensOfAPart, given.size() - done));
+  };
+  Callbacks callbacks;
+  auto scored = it.unlocked([&](Session& session) -> Result<std::vector<TokenLogprobs>> {
+    if (given.size() > kTokensOfAPart) {
+      // A part that is refused must not leave those before it.
+      KAKEYA_ASSIGN_OR_RETURN(const auto fork, session.fork());
+      KAKEYA_TRY(fork->append(given));
+    }
+    KAKEYA_ASSIGN_OR_RETURN(auto scores, session.score(rest_of(0), top_logprobs));
+    while (scores.size() < given.size()) {
+      if (!callbacks.check_signals()) return Unexpected(interrupted());
+      KAKEYA_ASSIGN_OR_RETURN(auto more, session.score(rest_of(scores.size()), top_logprobs));
+      std::move(more.begin(), more.end(), std::back_inserter(scores));
+    }
+    return scores;
+  });
+  callbacks.rethrow();
+  return value_of(std::move(scored));
 }
 
 void bind_rows(nb::class_<PythonSession>& type) {
   const auto bind = [&](const char* name, RowKind kind, const char* signature) {
     type.def(
         name, [kind](PythonSession& it, nb::handle ids) { return read_rows(it, ids, kind); },
-        nb::sig(signature));
+        nb::call_guard<Call>(), nb::sig(signature));
   };
   bind("logits", RowKind::kLogits,
        "def logits(self, ids: object, /) -> numpy.typing.NDArray[numpy.float32]");
@@ -65,22 +102,21 @@ void bind_rows(nb::class_<PythonSession>& type) {
 }
 
 void bind_tokens(nb::class_<PythonSession>& type) {
-  type.def("append",
-           [](PythonSession& it, nb::handle ids) {
-             const auto given = token_ids(ids);
-             value_of(it.unlocked([&](Session& session) { return session.append(given); }));
-           })
-      .def("sync",
-           [](PythonSession& it, nb::handle ids) {
-             const auto given = token_ids(ids);
-             return value_of(it.unlocked([&](Session& session) { return session.sync(given); }));
-           })
-      .def("score",
-           [](PythonSession& it, nb::handle ids, int top_logprobs) {
-             const auto given = token_ids(ids);
-             return value_of(
-                 it.unlocked([&](Session& session) { return session.score(given, top_logprobs); }));
-           })
+  type.def(
+          "append",
+          [](PythonSession& it, nb::handle ids) {
+            const auto given = token_ids(ids);
+            value_of(it.unlocked([&](Session& session) { return session.append(given); }));
+          },
+          nb::call_guard<Call>())
+      .def(
+          "sync",
+          [](PythonSession& it, nb::handle ids) {
+            const auto given = token_ids(ids);
+            return value_of(it.unlocked([&](Session& session) { return session.sync(given); }));
+          },
+          nb::call_guard<Call>())
+      .def("score", &score, nb::call_guard<Call>())
       .def("truncate",
            [](PythonSession& it, Position length) {
              value_of(it.unlocked([&](Session& session) { return session.truncate(length); }));
@@ -115,8 +151,8 @@ void bind_files(nb::class_<PythonSession>& type) {
 
 }  // namespace
 
-PythonSession::Turn::Turn(std::atomic<bool>& busy) : busy_(busy) {
-  if (busy_.exchange(true)) {
+PythonSession::Turn::Turn(std::atomic<bool>& busy) : busy_(&busy) {
+  if (busy.exchange(true)) {
     throw Raised{Error(StatusCode::kFailedPrecondition,
                        "the session is busy: another call of it runs, of which this may be a "
                        "callback")};
@@ -133,41 +169,48 @@ std::int64_t PythonSession::width(RowKind kind) const {
   return kind == RowKind::kLogits ? engine.vocab_size() : engine.hidden_size();
 }
 
-Generation PythonSession::generate(const GenerationWish& wish, const nb::object& on_text) {
-  Callbacks callbacks;
-  TextOptions options = wish.text;
-  auto held = [&] {
-    const nb::gil_scoped_release unlocked;
-    return forms_->hold(wish.format, {}, false);
-  }();
-  const auto form = value_of(std::move(held));
-  options.generate.constraint = wish.constraint ? wish.constraint.get() : form.get();
-  const auto on_piece = [&](std::string_view piece) {
-    if (on_text.is_none()) return callbacks.check_signals();
-    return callbacks.run(
-        [&] { return nb::cast<bool>(on_text(nb::str(piece.data(), piece.size()))); });
-  };
-  options.generate.on_prefill = [&](std::int64_t, std::int64_t) { return on_piece({}); };
+PythonSession::Generating PythonSession::prepare(GenerationWish wish, bool with_text) {
+  refuse_within_constraint();
   const auto tokenizer = forms_->engine()->tokenizer();
-  if (!tokenizer && (!options.stop_strings.empty() || !on_text.is_none())) {
+  if (!tokenizer && (with_text || !wish.text.stop_strings.empty())) {
     throw Raised{tokenizer.error()};
   }
-  auto result = unlocked([&](Session& session) {
-    auto said = tokenizer ? generate_text(session, **tokenizer, options, on_piece)
-                          : generate_without_text(session, options, [&](const TokenEvent&) {
-                              return callbacks.check_signals();
-                            });
+  auto held = [&] {
+    const Unlocked unlocked;
+    return forms_->hold(wish.format, {}, false);
+  }();
+  return {.wish = std::move(wish),
+          .form = value_of(std::move(held)),
+          .tokenizer = tokenizer ? *tokenizer : nullptr};
+}
+
+Result<TextResult> PythonSession::run(Generating& generating, const TextCallback& on_piece) {
+  TextOptions& options = generating.wish.text;
+  PythonConstraint* const written = generating.wish.constraint.get();
+  options.generate.constraint = written != nullptr ? written : generating.form.get();
+  options.generate.on_prefill = [&](std::int64_t, std::int64_t) { return on_piece({}); };
+  if (generating.tokenizer != nullptr) {
+    return generate_text(*session_, *generating.tokenizer, options, on_piece);
+  }
+  return generate_without_text(*session_, options, [&](const TokenEvent&) { return on_piece({}); });
+}
+
+Generation PythonSession::generate(GenerationWish wish) {
+  Generating generating = prepare(std::move(wish), /*with_text=*/false);
+  Callbacks callbacks;
+  auto result = unlocked([&](Session&) {
+    auto said = run(generating, [&](std::string_view) { return callbacks.check_signals(); });
     destroy_postponed();
     return said;
   });
-  if (wish.constraint) wish.constraint->rethrow();
+  if (generating.wish.constraint) generating.wish.constraint->rethrow();
   callbacks.rethrow();
   TextResult said = value_of(std::move(result));
   Generation generation;
   generation.tokens = std::move(said.tokens);
   generation.stopped_by_text = said.stopped_by_text;
-  generation.with_logprobs = options.generate.logprobs;
-  if (tokenizer) generation.text = std::move(said.text);
+  generation.with_logprobs = generating.wish.text.generate.logprobs;
+  if (generating.tokenizer != nullptr) generation.text = std::move(said.text);
   return generation;
 }
 
@@ -187,12 +230,12 @@ void bind_session(nb::module_& module) {
   bind_files(type);
   type.def(
           "generate",
-          [](PythonSession& it, const nb::dict& options, const nb::object& on_text) {
-            return it.generate(generation_wish(options), on_text);
+          [](PythonSession& it, const nb::dict& options) {
+            return it.generate(generation_wish(options));
           },
-          nb::arg("options"), nb::arg("on_text").none(),
-          nb::sig("def generate(self, options: collections.abc.Mapping[str, object], "
-                  "on_text: collections.abc.Callable[[str], bool] | None) -> Generation"))
+          nb::call_guard<Call>(),
+          nb::sig("def generate(self, options: collections.abc.Mapping[str, object], /) -> "
+                  "Generation"))
       .def("fork", &PythonSession::fork)
       .def_prop_ro("position",
                    [](PythonSession& it) {
@@ -216,11 +259,12 @@ void bind_session(nb::module_& module) {
         const std::shared_ptr<Engine>& engine = forms->engine();
         const SessionOptions options = session_options(given, engine->session_options());
         auto session = [&] {
-          const nb::gil_scoped_release unlocked;
+          const Unlocked unlocked;
           return engine->create_session(options);
         }();
         return std::make_unique<PythonSession>(forms, value_of(std::move(session)));
       },
+      nb::call_guard<Call>(),
       nb::sig("def create_session(forms: Forms, options: collections.abc.Mapping[str, object], /) "
               "-> Session"));
 }

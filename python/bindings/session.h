@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "bindings/calls.h"
 #include "bindings/forms.h"
 #include "bindings/generation.h"
 #include "bindings/options.h"
@@ -29,16 +30,42 @@ class PythonSession {
         [session = std::shared_ptr(std::move(session_))]() mutable { session.reset(); });
   }
 
-  // `on_text`: None, or called with each piece of text, which may be empty, and between chunks of
-  // the prompt; False ends the generation.
-  Generation generate(const GenerationWish& wish, const nb::object& on_text);
+  // Marks the session as used by one thread.
+  class Turn {
+   public:
+    explicit Turn(std::atomic<bool>& busy);
+    Turn(Turn&& other) noexcept : busy_(std::exchange(other.busy_, nullptr)) {}
+    Turn& operator=(Turn&&) = delete;
+    ~Turn() {
+      if (busy_ != nullptr) *busy_ = false;
+    }
+
+   private:
+    std::atomic<bool>* busy_;
+  };
+
+  // A generation before it begins.
+  struct Generating {
+    GenerationWish wish;
+    std::unique_ptr<Constraint> form;  // null: it is free
+    const Tokenizer* tokenizer;        // null: the model has none
+  };
+
+  Generation generate(GenerationWish wish);
+  // The parts of generate(), for streams. `with_text`: the model must have a tokenizer. With the
+  // GIL.
+  Generating prepare(GenerationWish wish, bool with_text);
+  Turn take_turn() { return Turn(busy_); }
+  // Whoever calls has a turn, and not the GIL. `on_piece` is called after each token and between
+  // chunks of the prompt, with text that may be empty; false ends the generation.
+  Result<TextResult> run(Generating& generating, const TextCallback& on_piece);
 
   // Calls `use` with the session, without the GIL.
   template <typename Use>
   auto unlocked(const Use& use) {
     refuse_within_constraint();
     const Turn turn(busy_);
-    const nb::gil_scoped_release unlocked;
+    const Unlocked unlocked;
     return use(*session_);
   }
   std::unique_ptr<PythonSession> fork();
@@ -46,18 +73,6 @@ class PythonSession {
   std::int64_t width(RowKind kind) const;
 
  private:
-  // Marks the session as used by one thread.
-  class Turn {
-   public:
-    explicit Turn(std::atomic<bool>& busy);
-    Turn(const Turn&) = delete;
-    Turn& operator=(const Turn&) = delete;
-    ~Turn() { busy_ = false; }
-
-   private:
-    std::atomic<bool>& busy_;
-  };
-
   std::shared_ptr<Forms> forms_;
   std::unique_ptr<Session> session_;
   std::atomic<bool> busy_{false};

@@ -1,8 +1,6 @@
 """A session: one timeline of tokens with its memory."""
 
 import os
-import queue
-import threading
 from collections.abc import Iterator
 from typing import Unpack
 
@@ -33,7 +31,7 @@ class Session:
 
     def generate(self, **options: Unpack[GenerateOptions]) -> Generation:
         """Goes on with the tokens."""
-        return self._core.generate(options, None)
+        return self._core.generate(options)
 
     def stream(self, **options: Unpack[GenerateOptions]) -> Iterator[str]:
         """As generate(), piece by piece. Left early, it ends behind the token of the last piece."""
@@ -91,33 +89,9 @@ class Session:
 
 
 def _pieces(core: _core.Session, options: GenerateOptions) -> Iterator[str]:
-    """Runs the generation on a thread, which waits wherever nobody has asked for the next piece."""
-    wanted = threading.Semaphore(0)
-    given: queue.SimpleQueue[str | BaseException | None] = queue.SimpleQueue()
-    left = False
-
-    def on_text(piece: str) -> bool:
-        if piece and not left:
-            given.put(piece)
-            wanted.acquire()
-        return not left
-
-    def run() -> None:
-        try:
-            core.generate(options, on_text)
-            given.put(None)
-        except BaseException as error:  # raised where the pieces are read
-            given.put(error)
-
-    thread = threading.Thread(target=run, daemon=True)
-    thread.start()
+    stream = _core.create_stream(core, options)
     try:
-        while (item := given.get()) is not None:
-            if isinstance(item, BaseException):
-                raise item
-            yield item
-            wanted.release()
+        while (piece := stream.next()) is not None:
+            yield piece
     finally:
-        left = True
-        wanted.release()
-        thread.join()
+        stream.close()
