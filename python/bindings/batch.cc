@@ -36,6 +36,7 @@ SchedulerOptions scheduler_options(const Engine& engine,
 template <typename GoOn>
 bool run_passes(Batch& batch, const GoOn& go_on) {
   refuse_within_constraint();
+  batch.birthplace().require_here();
   auto more = [&]() -> Result<bool> {
     const Unlocked unlocked;
     for (;;) {
@@ -112,8 +113,9 @@ Result<std::shared_ptr<Batch>> Batch::create_call(std::shared_ptr<Forms> forms,
 }
 
 std::shared_ptr<Batch> Batch::make(std::shared_ptr<Forms> forms, const GenerationWish& wish) {
-  return {new Batch(std::move(forms), wish.constraint),
-          [](Batch* ended) { destroy_unlocked([ended] { delete ended; }); }};
+  return {new Batch(std::move(forms), wish.constraint), [](Batch* ended) {
+            if (ended->birthplace().is_here()) destroy_unlocked([ended] { delete ended; });
+          }};
 }
 
 Status Batch::start(std::vector<std::vector<TokenId>> prompts,
@@ -241,7 +243,10 @@ void bind_batch(nb::module_& module) {
           "Passes without the GIL, until Python should look for signals; False if nothing is left "
           "to do.")
       // A generator that nobody reads on is closed after the interpreter's calls have ended.
-      .def("stop", [](Batch& batch) { run_unlocked([&] { batch.stop(); }); })
+      .def("stop",
+           [](Batch& batch) {
+             if (batch.birthplace().is_here()) run_unlocked([&] { batch.stop(); });
+           })
       .def("take_text", &Batch::take_text)
       .def(
           "message", [](const Batch& batch) { return message_dict(value_of(batch.message())); },

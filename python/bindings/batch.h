@@ -45,6 +45,7 @@ class Batch {
   void rethrow() {
     if (constraint_) constraint_->rethrow();
   }
+  const Birthplace& birthplace() const { return forms_->birthplace(); }
   // Ends what still runs; its generations are those of Cancelled requests then.
   void stop();
 

@@ -1,5 +1,7 @@
 #include "bindings/calls.h"
 
+#include <pthread.h>
+
 #include <algorithm>
 #include <atomic>
 #include <chrono>
@@ -26,12 +28,14 @@ struct Registry {
   std::thread::id ender;            // the thread that ends the interpreter
   std::atomic<bool> ending{false};  // changes with the mutex
   bool ended = false;               // nobody runs any more
+  int forks = 0;                    // that led to this process, while it had the package
 };
 
 // Threads that stay use it until the process is gone.
+Registry* the_registry = new Registry;
+
 Registry& registry() {
-  static auto* const registry = new Registry;
-  return *registry;
+  return *the_registry;
 }
 
 // Those of this thread that are open.
@@ -62,6 +66,16 @@ bool leave_if_ending() {
   }
   all.changed.notify_all();
   return true;
+}
+
+// In a process that was forked, which has none of the other threads. Those may have had the lock of
+// the old registry, or wait for its changes.
+void begin_anew() {
+  auto* const anew = new Registry;
+  anew->forks = registry().forks + 1;
+  anew->running = calls > 0 ? 1 : 0;
+  anew->in_python = anew->running;
+  the_registry = anew;
 }
 
 // Stops what runs and waits for it; with the GIL, which it gives away meanwhile.
@@ -150,6 +164,20 @@ void Worker::finish() {
   all.changed.notify_all();
 }
 
+Birthplace::Birthplace() : forks_(registry().forks) {}
+
+bool Birthplace::is_here() const {
+  return forks_ == registry().forks;
+}
+
+void Birthplace::require_here() const {
+  if (is_here()) return;
+  throw Raised{Error(StatusCode::kFailedPrecondition,
+                     "the engine was opened before this process was forked: "
+                     "open one in it, or have "
+                     "multiprocessing spawn its processes")};
+}
+
 bool is_ending() {
   return registry().ending;
 }
@@ -171,6 +199,7 @@ void run_unlocked(const std::function<void()>& clean) {
 }
 
 void bind_calls(nb::module_& module) {
+  pthread_atfork(nullptr, nullptr, &begin_anew);
   module.def("end_calls", &end_calls, "Stops what runs and waits for it; refuses later calls.");
   nb::module_::import_("atexit").attr("register")(module.attr("end_calls"));
 }

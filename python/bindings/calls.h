@@ -63,6 +63,20 @@ class Worker {
   void finish();
 };
 
+// Where an object was made. A process that forks has none of its threads and all of its locks: what
+// it inherits can neither be used there nor be destroyed. Any thread.
+class Birthplace {
+ public:
+  Birthplace();
+  // False in a process that was forked since.
+  bool is_here() const;
+  // Throws Raised with kFailedPrecondition in one.
+  void require_here() const;
+
+ private:
+  int forks_;
+};
+
 // True from when the interpreter begins to end: what runs shall end before its next step. Any
 // thread.
 bool is_ending();

@@ -3,6 +3,7 @@
 #include <nanobind/stl/shared_ptr.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/string_view.h>
+#include <nanobind/stl/unique_ptr.h>
 #include <nanobind/stl/vector.h>
 
 #include <cstdint>
@@ -14,6 +15,7 @@
 #include <vector>
 
 #include "bindings/errors.h"
+#include "bindings/forms.h"
 #include "bindings/generation.h"
 #include "bindings/options.h"
 #include "bindings/passes.h"
@@ -47,9 +49,9 @@ class Notes {
 // Ends a loading, which asks nobody whether it shall go on.
 struct LoadingEnds {};
 
-std::shared_ptr<Engine> open_engine(const nb::dict& given,
-                                    const nb::object& on_progress,
-                                    std::shared_ptr<Notes> notes) {
+std::unique_ptr<PythonEngine> open_engine(const nb::dict& given,
+                                          const nb::object& on_progress,
+                                          std::shared_ptr<Notes> notes) {
   EngineOptions options = engine_options(given);
   options.on_note = [notes = std::move(notes)](const std::string& line) { notes->add(line); };
   Callbacks callbacks;
@@ -69,7 +71,7 @@ std::shared_ptr<Engine> open_engine(const nb::dict& given,
     }
   }();
   callbacks.rethrow();
-  return value_of(std::move(engine));
+  return std::make_unique<PythonEngine>(value_of(std::move(engine)));
 }
 
 nb::dict estimate(const nb::dict& given) {
@@ -81,9 +83,10 @@ nb::dict estimate(const nb::dict& given) {
   return footprint_dict(value_of(std::move(footprint)));
 }
 
-Array<float> embed(Engine& engine, nb::handle ids, const nb::dict& options) {
+Array<float> embed(const PythonEngine& of, nb::handle ids, const nb::dict& options) {
   const auto given = token_ids(ids);
   refuse_within_constraint();
+  Engine& engine = of.get();
   const EmbeddingOptions how = embedding_options(options);
   auto vector = [&] {
     const Unlocked unlocked;
@@ -93,7 +96,11 @@ Array<float> embed(Engine& engine, nb::handle ids, const nb::dict& options) {
   return array_of(std::span(numbers));
 }
 
-Array<TokenId> encode(const Engine& engine, std::string_view text, bool begin, bool parse_special) {
+Array<TokenId> encode(const PythonEngine& of,
+                      std::string_view text,
+                      bool begin,
+                      bool parse_special) {
+  const Engine& engine = of.get();
   const EncodeOptions options = {.parse_special = parse_special};
   auto encoded = [&]() -> Result<std::vector<TokenId>> {
     const Unlocked unlocked;
@@ -106,12 +113,13 @@ Array<TokenId> encode(const Engine& engine, std::string_view text, bool begin, b
   return array_of(std::span(ids));
 }
 
-std::string decode(const Engine& engine, nb::handle ids, bool skip_special) {
-  const Tokenizer* tokenizer = value_of(engine.tokenizer());
+std::string decode(const PythonEngine& of, nb::handle ids, bool skip_special) {
+  const Tokenizer* tokenizer = value_of(of.get().tokenizer());
   return tokenizer->decode(token_ids(ids), skip_special);
 }
 
-Array<TokenId> encode_chat(const Engine& engine, const nb::sequence& given, const nb::dict& how) {
+Array<TokenId> encode_chat(const PythonEngine& of, const nb::sequence& given, const nb::dict& how) {
+  const Engine& engine = of.get();
   const auto messages = chat_messages(given);
   const ChatOptions options = chat_options(how);
   auto encoded = [&] {
@@ -122,13 +130,19 @@ Array<TokenId> encode_chat(const Engine& engine, const nb::sequence& given, cons
   return array_of(std::span(ids));
 }
 
+// What never changes, in a fork neither.
+template <auto kMember>
+auto constant(const PythonEngine& of) {
+  return ((*of.engine).*kMember)();
+}
+
 }  // namespace
 
 void bind_engine(nb::module_& module) {
   nb::class_<Notes>(module, "Notes", "What an engine told.")
       .def(nb::init<>())
       .def("lines", &Notes::lines);
-  nb::class_<Engine>(module, "Engine", "A loaded model.")
+  nb::class_<PythonEngine>(module, "Engine", "A loaded model.")
       .def("embed", &embed, nb::call_guard<Call>(),
            nb::sig(
                "def embed(self, ids: object, options: collections.abc.Mapping[str, object], /) -> "
@@ -143,12 +157,15 @@ void bind_engine(nb::module_& module) {
                    "numpy.typing.NDArray[numpy.int32]"))
       .def(
           "recommended_sampling",
-          [](const Engine& engine) { return sampling_keywords(engine.recommended_sampling()); },
+          [](const PythonEngine& of) {
+            return sampling_keywords(of.engine->recommended_sampling());
+          },
           nb::sig("def recommended_sampling(self) -> dict[str, typing.Any]"))
       .def(
           "footprint",
-          [](const Engine& engine) {
+          [](const PythonEngine& of) {
             refuse_within_constraint();
+            const Engine& engine = of.get();
             auto footprint = [&] {
               const Unlocked unlocked;
               return engine.footprint();
@@ -156,19 +173,19 @@ void bind_engine(nb::module_& module) {
             return footprint_dict(footprint);
           },
           nb::sig("def footprint(self) -> dict[str, int]"))
-      .def_prop_ro("backend", &Engine::backend_name)
-      .def_prop_ro("threads", &Engine::num_threads)
+      .def_prop_ro("backend", constant<&Engine::backend_name>)
+      .def_prop_ro("threads", constant<&Engine::num_threads>)
       .def_prop_ro("draft_kind",
-                   [](const Engine& engine) { return draft_kind_name(engine.draft_kind()); })
-      .def_prop_ro("memory_plan", &Engine::memory_plan)
+                   [](const PythonEngine& of) { return draft_kind_name(of.engine->draft_kind()); })
+      .def_prop_ro("memory_plan", constant<&Engine::memory_plan>)
       .def_prop_ro(
-          "stop_ids", [](const Engine& engine) { return array_of(engine.stop_ids()); },
+          "stop_ids", [](const PythonEngine& of) { return array_of(of.engine->stop_ids()); },
           nb::rv_policy::automatic,
           nb::sig("def stop_ids(self) -> numpy.typing.NDArray[numpy.int32]"))
-      .def_prop_ro("vocab_size", &Engine::vocab_size)
-      .def_prop_ro("hidden_size", &Engine::hidden_size)
-      .def_prop_ro("max_context", &Engine::max_context)
-      .def_prop_ro("model_fingerprint", &Engine::model_fingerprint);
+      .def_prop_ro("vocab_size", constant<&Engine::vocab_size>)
+      .def_prop_ro("hidden_size", constant<&Engine::hidden_size>)
+      .def_prop_ro("max_context", constant<&Engine::max_context>)
+      .def_prop_ro("model_fingerprint", constant<&Engine::model_fingerprint>);
   module.def(
       "open_engine", &open_engine, nb::call_guard<Call>(), nb::arg("options"),
       nb::arg("on_progress").none(), nb::arg("notes"),

@@ -1,10 +1,20 @@
 #include "bindings/forms.h"
 
-#include <nanobind/stl/shared_ptr.h>
-
 #include "kakeya/status_macros.h"
 
 namespace kakeya::python {
+
+PythonEngine::PythonEngine(std::shared_ptr<Engine> opened) {
+  Engine* const raw = opened.get();
+  engine = {raw, [held = std::move(opened), here = birthplace](Engine*) mutable {
+              if (here.is_here()) return held.reset();
+              new std::shared_ptr<Engine>(std::move(held));  // kept for good
+            }};
+}
+
+Forms::~Forms() {
+  if (!birthplace_.is_here()) static_cast<void>(grammars_.release());
+}
 
 const Notation& Forms::notation() {
   std::call_once(asked_, [this] {
@@ -65,7 +75,7 @@ Result<std::unique_ptr<Constraint>> Forms::hold(const service::AnswerFormat& for
 
 void bind_forms(nb::module_& module) {
   nb::class_<Forms>(module, "Forms", "What answers of an engine are held to.")
-      .def(nb::init<std::shared_ptr<Engine>>());
+      .def(nb::init<const PythonEngine&>(), nb::call_guard<Call>());
   module.attr("has_grammars") = service::has_grammars();
 }
 

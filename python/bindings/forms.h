@@ -11,6 +11,7 @@
 #include <utility>
 #include <vector>
 
+#include "bindings/calls.h"
 #include "kakeya/constraint.h"
 #include "kakeya/engine.h"
 #include "service/grammar/answer_format.h"
@@ -36,12 +37,34 @@ struct ToolWish {
   bool several = true;
 };
 
+// An engine as Python has it.
+struct PythonEngine {
+  explicit PythonEngine(std::shared_ptr<Engine> opened);
+  // Throws Raised in a fork of the process that opened it.
+  Engine& get() const {
+    birthplace.require_here();
+    return *engine;
+  }
+
+  Birthplace birthplace;
+  std::shared_ptr<Engine> engine;  // whose last owner destroys nothing in a fork
+};
+
 // An engine with the grammars that were compiled for it. Thread-safe.
 class Forms {
  public:
-  explicit Forms(std::shared_ptr<Engine> engine) : engine_(std::move(engine)) {}
+  explicit Forms(const PythonEngine& of)
+      : engine_((of.birthplace.require_here(), of.engine)), birthplace_(of.birthplace) {}
+  Forms(const Forms&) = delete;
+  Forms& operator=(const Forms&) = delete;
+  ~Forms();
 
-  const std::shared_ptr<Engine>& engine() const { return engine_; }
+  // Throws Raised in a fork of the process that opened it.
+  const std::shared_ptr<Engine>& engine() const {
+    birthplace_.require_here();
+    return engine_;
+  }
+  const Birthplace& birthplace() const { return birthplace_; }
 
   // As the chat template tells, which is asked once. Without the GIL.
   const Notation& notation();
@@ -62,6 +85,7 @@ class Forms {
   Result<std::optional<service::CallRules>> call_rules(const ToolWish& wish);
 
   std::shared_ptr<Engine> engine_;
+  Birthplace birthplace_;
   std::mutex making_;
   std::unique_ptr<service::GrammarEngine> grammars_;
   std::once_flag asked_;

@@ -26,8 +26,12 @@ class PythonSession {
   PythonSession(const PythonSession&) = delete;
   PythonSession& operator=(const PythonSession&) = delete;
   ~PythonSession() {
-    destroy_unlocked(
-        [session = std::shared_ptr(std::move(session_))]() mutable { session.reset(); });
+    if (forms_->birthplace().is_here()) {
+      destroy_unlocked(
+          [session = std::shared_ptr(std::move(session_))]() mutable { session.reset(); });
+    } else {
+      static_cast<void>(session_.release());
+    }
   }
 
   // Marks the session as used by one thread.
@@ -64,11 +68,13 @@ class PythonSession {
   template <typename Use>
   auto unlocked(const Use& use) {
     refuse_within_constraint();
+    forms_->birthplace().require_here();
     const Turn turn(busy_);
     const Unlocked unlocked;
     return use(*session_);
   }
   std::unique_ptr<PythonSession> fork();
+  const Birthplace& birthplace() const { return forms_->birthplace(); }
   // The numbers of one row.
   std::int64_t width(RowKind kind) const;
 

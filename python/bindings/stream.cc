@@ -1,8 +1,8 @@
 #include "bindings/stream.h"
 
 #include <nanobind/stl/optional.h>
+#include <nanobind/stl/shared_ptr.h>
 #include <nanobind/stl/string.h>
-#include <nanobind/stl/unique_ptr.h>
 
 #include <memory>
 #include <utility>
@@ -18,6 +18,13 @@ Stream::Stream(PythonSession& session, GenerationWish wish)
       turn_(session.take_turn()),
       worker_([this] { leave(); }),
       thread_([this] { work(); }) {}
+
+std::shared_ptr<Stream> Stream::create(PythonSession& session, GenerationWish wish) {
+  return {new Stream(session, std::move(wish)), [](Stream* ended) {
+            // A fork has neither its thread nor what that held.
+            if (ended->birthplace_.is_here()) delete ended;
+          }};
+}
 
 void Stream::work() {
   Worker::begin();
@@ -66,6 +73,7 @@ std::optional<std::string> Stream::wait_for_piece(Callbacks& callbacks) {
 
 std::optional<std::string> Stream::next() {
   refuse_within_constraint();
+  birthplace_.require_here();
   if (!turn_) return std::nullopt;
   Callbacks callbacks;
   auto piece = [&] {
@@ -81,6 +89,7 @@ std::optional<std::string> Stream::next() {
 }
 
 void Stream::close() {
+  if (!birthplace_.is_here()) return;
   run_unlocked([&] {
     leave();
     if (thread_.joinable()) thread_.join();
@@ -95,7 +104,7 @@ void bind_stream(nb::module_& module) {
   module.def(
       "create_stream",
       [](PythonSession& session, const nb::dict& options) {
-        return std::make_unique<Stream>(session, generation_wish(options));
+        return Stream::create(session, generation_wish(options));
       },
       nb::keep_alive<0, 1>(), nb::call_guard<Call>(),
       nb::sig("def create_stream(session: Session, options: collections.abc.Mapping[str, object], "

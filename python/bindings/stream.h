@@ -21,7 +21,7 @@ namespace kakeya::python {
 class Stream {
  public:
   // The session outlives it.
-  Stream(PythonSession& session, GenerationWish wish);
+  static std::shared_ptr<Stream> create(PythonSession& session, GenerationWish wish);
   Stream(const Stream&) = delete;
   Stream& operator=(const Stream&) = delete;
   ~Stream() { close(); }
@@ -32,6 +32,7 @@ class Stream {
   void close();
 
  private:
+  Stream(PythonSession& session, GenerationWish wish);
   void work();
   // On the thread; false if no more is wanted.
   bool give(std::string_view piece);
@@ -40,6 +41,7 @@ class Stream {
   std::optional<std::string> wait_for_piece(Callbacks& callbacks);
 
   PythonSession& session_;
+  Birthplace birthplace_;
   PythonSession::Generating generating_;
   std::optional<PythonSession::Turn> turn_;
   std::mutex mutex_;  // of what follows, with which nobody asks for the GIL
