@@ -8,6 +8,7 @@
 #include <chrono>
 
 #include "bindings/errors.h"
+#include "bindings/messages.h"
 #include "bindings/options.h"
 #include "bindings/passes.h"
 #include "kakeya/status_macros.h"
@@ -245,7 +246,9 @@ void bind_batch(nb::module_& module) {
       // A generator that nobody reads on is closed after the interpreter's calls have ended.
       .def("stop",
            [](Batch& batch) {
-             if (batch.birthplace().is_here()) run_unlocked([&] { batch.stop(); });
+             if (!batch.birthplace().is_here()) return;
+             run_unlocked([&] { batch.stop(); });
+             batch.release();
            })
       .def("take_text", &Batch::take_text)
       .def(
@@ -260,7 +263,8 @@ void bind_batch(nb::module_& module) {
          std::int64_t most_at_once, bool in_chat) {
         refuse_within_constraint();
         std::vector<std::vector<TokenId>> ids;
-        for (const nb::handle prompt : prompts) ids.push_back(token_ids(prompt));
+        const std::int64_t most = forms->engine()->max_context();
+        for (const nb::handle prompt : prompts) ids.push_back(token_ids(prompt, most));
         const GenerationWish wish = generation_wish(options);
         const Unlocked unlocked;
         return value_of(
@@ -275,7 +279,7 @@ void bind_batch(nb::module_& module) {
       [](std::shared_ptr<Forms> forms, nb::handle prompt, const nb::dict& options,
          const nb::sequence& tools, bool required, const std::string& only, bool several) {
         refuse_within_constraint();
-        std::vector<TokenId> ids = token_ids(prompt);
+        std::vector<TokenId> ids = token_ids(prompt, forms->engine()->max_context());
         const GenerationWish wish = generation_wish(options);
         const ToolWish calls = {
             .tools = tool_texts(tools), .required = required, .only = only, .several = several};

@@ -45,6 +45,10 @@ class Batch {
   void rethrow() {
     if (constraint_) constraint_->rethrow();
   }
+  // Lets another generation have the constraint, behind stop(). With the GIL.
+  void release() {
+    if (constraint_) constraint_->release();
+  }
   const Birthplace& birthplace() const { return forms_->birthplace(); }
   // Ends what still runs; its generations are those of Cancelled requests then.
   void stop();

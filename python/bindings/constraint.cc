@@ -1,14 +1,22 @@
 #include "bindings/constraint.h"
 
 #include <algorithm>
+#include <set>
 #include <stdexcept>
 #include <string>
+#include <utility>
 
 #include "bindings/generation.h"
 #include "bindings/passes.h"
 
 namespace kakeya::python {
 namespace {
+
+// Those of Python that generations use; with the GIL.
+std::set<PyObject*>& taken() {
+  static auto* const taken = new std::set<PyObject*>;
+  return *taken;
+}
 
 bool truth_of(const std::string& method, const nb::object& answer) {
   // A method without a return would allow everything.
@@ -20,8 +28,20 @@ bool truth_of(const std::string& method, const nb::object& answer) {
 
 }  // namespace
 
+PythonConstraint::PythonConstraint(nb::object methods) : methods_(std::move(methods)) {
+  if (taken().insert(methods_.ptr()).second) return;
+  throw Raised{
+      Error(StatusCode::kFailedPrecondition,
+            "constraint: expected one that no other generation uses, which has not ended")};
+}
+
+void PythonConstraint::release() {
+  if (std::exchange(is_taken_, false)) taken().erase(methods_.ptr());
+}
+
 PythonConstraint::~PythonConstraint() {
   const nb::gil_scoped_acquire locked;
+  release();
   methods_.reset();
 }
 

@@ -16,13 +16,17 @@ namespace kakeya::python {
 // the GIL.
 class PythonConstraint final : public Constraint {
  public:
-  explicit PythonConstraint(nb::object methods) : methods_(std::move(methods)) {}
+  // Takes the constraint of Python for one generation. Throws Raised with kFailedPrecondition while
+  // another one has it.
+  explicit PythonConstraint(nb::object methods);
   ~PythonConstraint() override;
 
   bool fill_mask(std::span<std::uint32_t> mask) override;
   bool advance(TokenId id) override;
   void roll_back(std::int64_t count) override;
 
+  // Lets another generation have it; this one calls it no more. With the GIL.
+  void release();
   // Throws what a method raised.
   void rethrow() { callbacks_.rethrow(); }
 
@@ -31,6 +35,7 @@ class PythonConstraint final : public Constraint {
   bool called(const Use& call);
 
   nb::object methods_;
+  bool is_taken_ = true;
   Callbacks callbacks_;
 };
 

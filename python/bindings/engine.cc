@@ -17,6 +17,7 @@
 #include "bindings/errors.h"
 #include "bindings/forms.h"
 #include "bindings/generation.h"
+#include "bindings/messages.h"
 #include "bindings/options.h"
 #include "bindings/passes.h"
 #include "bindings/session.h"
@@ -24,6 +25,8 @@
 
 namespace kakeya::python {
 namespace {
+
+constexpr std::int64_t kMostDecoded = std::int64_t{1} << 24;
 
 // The lines that an engine has told, by any of its threads. These may hold locks of the engine, for
 // which one with the GIL may wait: so Python asks for the lines, and nothing calls Python.
@@ -84,9 +87,9 @@ nb::dict estimate(const nb::dict& given) {
 }
 
 Array<float> embed(const PythonEngine& of, nb::handle ids, const nb::dict& options) {
-  const auto given = token_ids(ids);
   refuse_within_constraint();
   Engine& engine = of.get();
+  const auto given = token_ids(ids, engine.max_context());
   const EmbeddingOptions how = embedding_options(options);
   auto vector = [&] {
     const Unlocked unlocked;
@@ -115,7 +118,7 @@ Array<TokenId> encode(const PythonEngine& of,
 
 std::string decode(const PythonEngine& of, nb::handle ids, bool skip_special) {
   const Tokenizer* tokenizer = value_of(of.get().tokenizer());
-  return tokenizer->decode(token_ids(ids), skip_special);
+  return tokenizer->decode(token_ids(ids, kMostDecoded, "a call"), skip_special);
 }
 
 Array<TokenId> encode_chat(const PythonEngine& of, const nb::sequence& given, const nb::dict& how) {

@@ -36,15 +36,13 @@ SessionOptions session_options(const nb::dict& given, const SessionOptions& base
 GenerationWish generation_wish(const nb::dict& given);
 EmbeddingOptions embedding_options(const nb::dict& given);
 ChatOptions chat_options(const nb::dict& given);
-// Each a dict with "role" and "content"; "tool_calls" may stand in place of content.
-std::vector<ChatMessage> chat_messages(const nb::sequence& given);
-nb::dict message_dict(const ChatMessage& message);
-// Tools as ChatOptions::tools has them, of dicts as OpenAI has them.
-std::vector<std::string> tool_texts(const nb::sequence& given);
 // The recommendation as keyword arguments.
 nb::dict sampling_keywords(const SamplingOptions& options);
 
-// Reads any sequence of integers, NumPy's arrays too.
-std::vector<TokenId> token_ids(nb::handle given);
+// Reads any sequence of integers, NumPy's arrays too. Throws Raised with kResourceExhausted for
+// more than `most`, which is what `whose` has room for; it reads no more than one of those.
+std::vector<TokenId> token_ids(nb::handle given,
+                               std::int64_t most,
+                               const std::string& whose = "the context");
 
 }  // namespace kakeya::python

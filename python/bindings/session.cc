@@ -40,7 +40,7 @@ std::string path_bytes(const nb::bytes& path) {
 
 // The rows [S, width] of the tokens, written where NumPy has them.
 Matrix<float> read_rows(PythonSession& it, nb::handle ids, RowKind kind) {
-  const auto given = token_ids(ids);
+  const auto given = token_ids(ids, it.context());
   const auto width = static_cast<std::size_t>(it.width(kind));
   std::unique_ptr<float[]> rows;
   std::size_t filled = 0;
@@ -66,7 +66,7 @@ Matrix<float> read_rows(PythonSession& it, nb::handle ids, RowKind kind) {
 
 // In parts, between which Ctrl-C counts: the numbers do not depend on them.
 std::vector<TokenLogprobs> score(PythonSession& it, nb::handle ids, int top_logprobs) {
-  const auto given = token_ids(ids);
+  const auto given = token_ids(ids, it.context());
   const auto rest_of = [&](std::size_t done) {
     return std::span(given).subspan(done).first(std::min(kTokensOfAPart, given.size() - done));
   };
@@ -105,14 +105,14 @@ void bind_tokens(nb::class_<PythonSession>& type) {
   type.def(
           "append",
           [](PythonSession& it, nb::handle ids) {
-            const auto given = token_ids(ids);
+            const auto given = token_ids(ids, it.context());
             value_of(it.unlocked([&](Session& session) { return session.append(given); }));
           },
           nb::call_guard<Call>())
       .def(
           "sync",
           [](PythonSession& it, nb::handle ids) {
-            const auto given = token_ids(ids);
+            const auto given = token_ids(ids, it.context());
             return value_of(it.unlocked([&](Session& session) { return session.sync(given); }));
           },
           nb::call_guard<Call>())
@@ -241,10 +241,7 @@ void bind_session(nb::module_& module) {
                    [](PythonSession& it) {
                      return it.unlocked([](Session& session) { return session.position(); });
                    })
-      .def_prop_ro("context",
-                   [](PythonSession& it) {
-                     return it.unlocked([](Session& session) { return session.context(); });
-                   })
+      .def_prop_ro("context", [](const PythonSession& it) { return it.context(); })
       .def(
           "footprint",
           [](PythonSession& it) {

@@ -75,6 +75,8 @@ class PythonSession {
   }
   std::unique_ptr<PythonSession> fork();
   const Birthplace& birthplace() const { return forms_->birthplace(); }
+  // Most tokens that it can hold.
+  std::int64_t context() const { return session_->context(); }
   // The numbers of one row.
   std::int64_t width(RowKind kind) const;
 

@@ -94,6 +94,7 @@ void Stream::close() {
     leave();
     if (thread_.joinable()) thread_.join();
   });
+  if (generating_.wish.constraint) generating_.wish.constraint->release();
   turn_.reset();
 }
 

@@ -24,6 +24,8 @@ def tool_of(function: Function) -> Tool:
     name = getattr(function, "__name__", None)
     if not isinstance(name, str):
         raise TypeError(f"tools: expected a dict or a function with a name, got {function!r}")
+    if inspect.iscoroutinefunction(function) or inspect.isasyncgenfunction(function):
+        raise TypeError(f"tools: expected a function that answer_calls() can run, got the async function {name}")
     text, of_parameters = _described(inspect.getdoc(function) or "")
     hints = typing.get_type_hints(function, include_extras=True)
     properties, required = {}, []
@@ -52,12 +54,12 @@ def as_tools(tools: Sequence[Tool | Function]) -> list[Tool]:
 def answer_calls(message: Message, functions: Sequence[Function]) -> list[Message]:
     """Runs the functions that a message calls, one after the other; what each returned, as messages of the role tool.
 
-    What is no str becomes JSON. Raises ValueError for a call of none of them and for arguments that are no JSON
-    object, and whatever a function raises.
+    What is no str becomes JSON. Raises ValueError for a call of none of them, for arguments that are no JSON object and
+    for a result that JSON has not, such as NaN, and whatever a function raises.
     """
     by_name = {getattr(function, "__name__", ""): function for function in functions}
     answers: list[Message] = []
-    for call in message.get("tool_calls", []):
+    for call in message.get("tool_calls") or []:
         name, given = call["function"]["name"], call["function"]["arguments"]
         if name not in by_name:
             raise ValueError(f"call of {name!r}: expected one of {', '.join(sorted(by_name)) or 'no functions'}")
@@ -65,7 +67,10 @@ def answer_calls(message: Message, functions: Sequence[Function]) -> list[Messag
         if not isinstance(arguments, dict):
             raise ValueError(f"call of {name!r}: expected a JSON object of arguments, got {given!r}")
         result = by_name[name](**arguments)
-        content = result if isinstance(result, str) else json.dumps(result)
+        try:
+            content = result if isinstance(result, str) else json.dumps(result, allow_nan=False)
+        except (TypeError, ValueError) as error:
+            raise ValueError(f"call of {name!r}: expected a result that JSON has, got {result!r}") from error
         answers.append({"role": "tool", "name": name, "tool_call_id": call["id"], "content": content})
     return answers
 
@@ -88,6 +93,9 @@ def _schema_of(hint: Any, where: str) -> dict[str, Any]:
     if origin in (typing.Required, typing.NotRequired):
         return _schema_of(arguments[0], where)
     if origin is Literal:
+        for value in arguments:
+            if type(value) not in (str, int, bool, type(None)):
+                raise TypeError(f"{where}: expected a Literal of str, int, bool or None, got {value!r}")
         return {"enum": list(arguments)}
     if origin in (typing.Union, types.UnionType):
         return {"anyOf": [_schema_of(argument, where) for argument in arguments]}

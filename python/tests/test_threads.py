@@ -136,3 +136,31 @@ def test_an_error_of_a_stream_is_raised_where_it_is_read(engine):
     session = engine.session()
     with pytest.raises(kakeya.FailedPrecondition):
         list(session.stream())
+
+
+class Free(kakeya.Constraint):
+    def fill_mask(self, mask):
+        return False
+
+    def advance(self, id):
+        return True
+
+    def roll_back(self, count):
+        pass
+
+
+@pytest.mark.parametrize("way", ["engine", "session"])
+def test_a_constraint_of_two_generations_is_refused(engine, way):
+    rules = Free()
+    session, other = engine.session(), engine.session()
+    for each in (session, other):
+        each.append(engine.encode("The cat"))
+    first = {"engine": lambda: engine.stream("x", constraint=rules, **LONG), "session": lambda: session.stream(constraint=rules, **LONG)}[way]()
+    next(first)
+    calls = [lambda: engine.chat("x", constraint=rules, max_tokens=2), lambda: other.generate(constraint=rules, max_tokens=2)]
+    for call in calls:
+        with pytest.raises(kakeya.FailedPrecondition, match="^constraint: expected one that no other generation uses"):
+            call()
+    first.close()
+    for call in calls:
+        call()

@@ -1,5 +1,6 @@
 """Calls of tools, which are held to the tools' schemas."""
 
+import enum
 import json
 from typing import Annotated, Any, Literal, Required, TypedDict
 
@@ -88,7 +89,7 @@ def test_wrong_tools_and_choices_are_refused(engine, tools, options, kind, messa
 def test_wrong_calls_in_messages_are_refused(engine, calls, message):
     with pytest.raises(TypeError, match="message 0: " + message if isinstance(calls, int) else message):
         engine.apply_chat_template([{"role": "assistant", "content": None, "tool_calls": calls}])
-    with pytest.raises(TypeError, match="message 0: content: expected str, got NoneType"):
+    with pytest.raises(TypeError, match="message 0: expected role and content, got no content"):
         engine.apply_chat_template([{"role": "user", "content": None}])
 
 
@@ -168,3 +169,38 @@ def test_wrong_functions_and_calls_are_refused():
     with pytest.raises(ValueError, match="call of 'sun': expected a JSON object of arguments, got '\\[\\]'"):
         kakeya.answer_calls(message, [sun])
     assert kakeya.answer_calls({"role": "assistant", "content": "none"}, []) == []
+
+
+class Color(enum.Enum):
+    RED = "red"
+
+
+class Flag(enum.IntEnum):
+    ON = 1
+
+
+def test_what_no_schema_can_say_is_refused_as_a_tool():
+    async def later() -> str:
+        return "x"
+
+    def painted(color: Literal[Color.RED]) -> str:
+        return "x"
+
+    def switched(flag: Literal[Flag.ON]) -> str:
+        return "x"
+
+    for function, refusal in ((later, "got the async function later"), (painted, "tool painted: color: .*Color.RED"),
+                              (switched, "tool switched: flag: .*Flag.ON")):
+        with pytest.raises(TypeError, match=refusal):
+            kakeya.tool_of(function)
+
+
+@pytest.mark.parametrize("result", [float("nan"), [float("inf")], {"a": -float("inf")}, object()])
+def test_a_result_that_json_has_not_is_refused(result):
+    def measure():
+        return result
+
+    message = {"tool_calls": [{"id": "a", "function": {"name": "measure", "arguments": "{}"}}]}
+    with pytest.raises(ValueError, match="call of 'measure': expected a result that JSON has, got "):
+        kakeya.answer_calls(message, [measure])
+    assert kakeya.answer_calls({"role": "assistant", "content": "x", "tool_calls": None}, []) == []
