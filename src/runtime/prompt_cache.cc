@@ -5,6 +5,8 @@
 #include <new>
 #include <utility>
 
+#include "base/check.h"
+
 namespace kakeya {
 
 PromptCache::PromptCache(std::uint64_t limit_bytes,
@@ -168,6 +170,14 @@ PromptCache::Start PromptCache::take(Cursor& cursor, const SessionParts& parts) 
   return start;
 }
 
+PromptCache::Entry* PromptCache::parent_for(const SessionParts& parts, const Match& match) {
+  Entry* entry = match.entry;
+  // All of them have the tokens up to there, but these have not their last ones.
+  while (entry != nullptr && entry->begin >= match.length) entry = parent_of(*entry);
+  if (entry == nullptr || !shortened(parts, entry->rows.extent, match.length)) return nullptr;
+  return entry;
+}
+
 void PromptCache::put(Cursor& cursor, const SessionParts& parts) {
   const Position length = parts.timeline->position();
   const auto tokens = parts.timeline->tokens().first(static_cast<std::size_t>(length));
@@ -177,9 +187,10 @@ void PromptCache::put(Cursor& cursor, const SessionParts& parts) {
   const Match match = find(cursor, parts, tokens, 1, length);
   if (match.entry != nullptr) use(*match.entry);
   if (length < match.length + kLeastGain) return;
-  SessionRows rows = plan_rows(parts, *extent,
-                               match.entry == nullptr ? nullptr : &match.entry->rows, match.length);
-  Entry* const parent = rows.parent == nullptr ? nullptr : match.entry;
+  Entry* parent = parent_for(parts, match);
+  SessionRows rows =
+      plan_rows(parts, *extent, parent == nullptr ? nullptr : &parent->rows, match.length);
+  if (rows.parent == nullptr) parent = nullptr;
   const Position begin = parent == nullptr ? 0 : match.length;
   begin_copy(parent);
   const std::uint64_t row_bytes = rows_bytes(parts, rows);
@@ -252,6 +263,7 @@ PromptCache::Entry& PromptCache::add(Mode& mode,
                                      std::uint64_t row_bytes,
                                      Entry* parent,
                                      Memory& memory) {
+  KAKEYA_CHECK(parent == nullptr ? begin == 0 : parent->begin < begin && begin <= parent->length());
   auto* const entry = new (memory.entry.data()) Entry;
   entry->memory = std::move(memory.entry);
   entry->rows = std::move(rows);

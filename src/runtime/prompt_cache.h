@@ -180,6 +180,9 @@ class PromptCache final : public MemoryReclaimer {
                     const TokenTree::Node& top,
                     const TokenTree::Node* except,
                     Position length);
+  // The parent of an entry that begins with the match: the one that has the last of those tokens
+  // itself. Null: none, or none from which a session can start there.
+  static Entry* parent_for(const SessionParts& parts, const Match& match);
   // Memory within the limit and the budget, for which old entries are given up if that is enough;
   // else nothing. `parent` may be null.
   std::optional<Memory> allocate(std::uint64_t rows, Position num_tokens, const Entry* parent);

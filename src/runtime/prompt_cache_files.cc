@@ -3,6 +3,7 @@
 #include <cstring>
 #include <utility>
 
+#include "base/check.h"
 #include "base/clock.h"
 #include "base/status.h"
 #include "runtime/prompt_cache.h"
@@ -43,6 +44,7 @@ std::vector<TokenId> PromptCache::text_of(const Entry& entry) {
   std::vector<TokenId> text(static_cast<std::size_t>(entry.length()));
   Position end = entry.length();
   for (const Entry* part = &entry; part != nullptr; part = parent_of(*part)) {
+    KAKEYA_CHECK(part->begin <= end);
     std::ranges::copy(first(part->tokens, end - part->begin), text.begin() + part->begin);
     end = part->begin;
   }
