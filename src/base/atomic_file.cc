@@ -23,9 +23,13 @@ namespace kakeya {
 
 namespace {
 
-constexpr std::string_view kPartial = ".partial-";
 constexpr std::string_view kRandom = "XXXXXX";  // as mkostemp() wants it
 constexpr int kAttempts = 100;                  // to make a file that is one's own
+
+StatusCode code_of_failure(int code) {
+  return code == ENOSPC || code == EDQUOT ? StatusCode::kResourceExhausted
+                                          : StatusCode::kUnavailable;
+}
 
 std::string folder_of(const std::string& path) {
   const auto slash = path.rfind('/');
@@ -132,8 +136,9 @@ Result<AtomicFile> AtomicFile::create(const std::string& target,
     if (!keep(file.descriptor_)) ::close(std::exchange(file.descriptor_, -1));
   }
   if (file.descriptor_ < 0) {
-    return error(StatusCode::kUnavailable, "cannot create a file beside {}: {}", target,
-                 std::strerror(errno));
+    const int code = errno;
+    return error(code_of_failure(code), "cannot create a file beside {}: {}", target,
+                 std::strerror(code));
   }
   return file;
 }
@@ -163,7 +168,7 @@ void AtomicFile::discard() {
 Unexpected AtomicFile::fail(std::string_view what) {
   const int code = errno;
   discard();
-  return error(StatusCode::kUnavailable, "cannot {} {}: {}", what, target_, std::strerror(code));
+  return error(code_of_failure(code), "cannot {} {}: {}", what, target_, std::strerror(code));
 }
 
 Status AtomicFile::write_at(std::uint64_t offset, std::span<const std::byte> bytes) {
@@ -178,6 +183,14 @@ Status AtomicFile::write_at(std::uint64_t offset, std::span<const std::byte> byt
     offset += static_cast<std::uint64_t>(written);
     bytes = bytes.subspan(static_cast<std::size_t>(written));
   }
+  return {};
+}
+
+Status AtomicFile::reserve(std::uint64_t bytes) {
+  if (!is_open()) {
+    return error(StatusCode::kFailedPrecondition, "{} is no longer being written", target_);
+  }
+  if (::ftruncate(descriptor_, static_cast<off_t>(bytes)) != 0) return fail("make room for");
   return {};
 }
 

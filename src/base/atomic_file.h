@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <span>
 #include <string>
+#include <string_view>
 
 #include "kakeya/status.h"
 
@@ -28,6 +29,9 @@ enum class LinkedTarget : std::uint8_t {
 // commit(), it is removed. Move-only; one thread at a time.
 class AtomicFile {
  public:
+  // Between the target's name and the random characters.
+  static constexpr std::string_view kPartial = ".partial-";
+
   // Removes what killed processes left beside the target: partial files of its name, or, if only
   // the name's extension is to be like the target's, of others. A file that a process still writes
   // is locked by it; where locks do not work, files that nobody has written to for an hour count
@@ -36,7 +40,7 @@ class AtomicFile {
   static void remove_abandoned(const std::string& target, Names names = Names::kTarget);
 
   // Errors: kUnavailable if there is something that is no regular file, such as a device, a FIFO or
-  // a folder, or if the folder takes no new file.
+  // a folder, or if the folder takes no new file; kResourceExhausted if the disk is full.
   static Result<AtomicFile> create(const std::string& target,
                                    FileAccess access = FileAccess::kOwner,
                                    LinkedTarget linked = LinkedTarget::kKept);
@@ -49,9 +53,14 @@ class AtomicFile {
   bool is_open() const { return descriptor_ >= 0; }
   const std::string& target() const { return target_; }
 
-  // Bytes that are skipped read as zeros. Errors: kUnavailable if the disk refuses, and
-  // kFailedPrecondition if the file is not open; the partial file is gone then.
+  // Bytes that are skipped read as zeros. Errors: kResourceExhausted if the disk is full or the
+  // user's part of it, kUnavailable if it refuses otherwise, and kFailedPrecondition if the file is
+  // not open; the partial file is gone then.
   Status write_at(std::uint64_t offset, std::span<const std::byte> bytes);
+
+  // Makes the partial file so long, without bytes of its own, for others to see how large it will
+  // be. Errors: those of write_at().
+  Status reserve(std::uint64_t bytes);
 
   // Puts the file in the target's place and waits until the disk has it. Errors: those of
   // write_at(); the target is as before, unless the message says that only the folder could not be

@@ -49,12 +49,14 @@ inline constexpr std::uint64_t kSnapshotAlignment = 64;
 // says how, and what a killed process leaves behind); destroyed without finish(), the writer leaves
 // nothing. The same input gives the same bytes. Move-only; one thread at a time.
 //
-// Errors of all calls: kUnavailable if the disk refuses, after which the new file is gone and the
+// Errors of all calls: kResourceExhausted if the disk is full and kUnavailable if it refuses, after
+// which the new file is gone and the
 // writer of no more use; kFailedPrecondition for a call out of turn and kInvalidArgument for an
 // argument that the format cannot hold, after which the writer is as before. Each names the path.
 class SnapshotWriter {
  public:
-  static Result<SnapshotWriter> create(const std::string& path);
+  // `reserved`: bytes that the file will have at least, which others see from the beginning.
+  static Result<SnapshotWriter> create(const std::string& path, std::uint64_t reserved = 0);
 
   // A whole section. Names are valid UTF-8 of 1 to kMaxSnapshotNameBytes bytes, each used once.
   Status add(std::string_view name, std::span<const std::byte> bytes);

@@ -42,12 +42,13 @@ void SnapshotWriter::FreeState::operator()(XXH3_state_s* state) const {
 SnapshotWriter::SnapshotWriter(AtomicFile file, ChecksumState state)
     : file_(std::move(file)), state_(std::move(state)), end_(sizeof(SnapshotPreamble)) {}
 
-Result<SnapshotWriter> SnapshotWriter::create(const std::string& path) {
+Result<SnapshotWriter> SnapshotWriter::create(const std::string& path, std::uint64_t reserved) {
   ChecksumState state(XXH3_createState());
   if (!state) {
     return error(StatusCode::kResourceExhausted, "not enough memory to write {}", path);
   }
   KAKEYA_ASSIGN_OR_RETURN(AtomicFile file, AtomicFile::create(path));
+  if (reserved > 0) KAKEYA_TRY(file.reserve(reserved));
   return SnapshotWriter(std::move(file), std::move(state));
 }
 

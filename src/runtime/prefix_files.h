@@ -4,10 +4,12 @@
 //
 // Names stand for contents, so a file is never changed, and two engines that write one write the
 // same. Any number of engines may share a folder, on several machines too: each looks now and then
-// for what others have written or deleted. The oldest go when the folder's limit is reached,
-// children before their parents.
+// for what others have written or deleted, and before each write. The limit is one of all files in
+// the folder, whoever wrote them, with those that are being written. Beyond it go those that nobody
+// can use, then those that were not used for longest, children before their parents. Only files
+// with such a name are counted and deleted.
 //
-// Thread-safe; reading and writing hold no lock.
+// Thread-safe; no call holds the lock while it waits for the folder.
 #pragma once
 
 #include <array>
@@ -22,75 +24,38 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <tuple>
 #include <unordered_map>
-#include <unordered_set>
+#include <utility>
 #include <vector>
 
 #include "formats/snapshot_file.h"
 #include "kakeya/status.h"
 #include "kakeya/types.h"
+#include "runtime/prefix_folder.h"
 
 namespace kakeya {
 
-struct PrefixName {
-  std::uint64_t high = 0;
-  std::uint64_t low = 0;
-
-  bool is_none() const { return high == 0 && low == 0; }
-  bool operator==(const PrefixName&) const = default;
-};
-
-struct HashPrefixName {
-  std::size_t operator()(const PrefixName& name) const { return name.low; }
-};
-
-// The section "entry", as it is on disk. Positions are counts of tokens.
-struct PrefixRecord {
-  std::int64_t length = 0;  // of the text
-  std::int64_t begin = 0;   // the tokens before it are the parent's
-  // As in the extent of a session that has run this (SessionExtent).
-  std::int64_t target_written = 0;
-  std::int64_t features_length = 0;
-  std::int64_t features_written = 0;
-  std::int64_t context_length = 0;
-  std::int64_t context_written = 0;
-  std::int64_t waiting_taps = 0;
-  std::array<std::int64_t, 3> rows_begin = {};  // SessionRows::begin
-  PrefixName parent;                            // zeros: there is none
-  std::uint64_t text_checksum = 0;              // of all tokens
-  std::uint64_t shorter_checksum = 0;           // of all but the last one
-
-  bool operator==(const PrefixRecord&) const = default;
-};
-static_assert(sizeof(PrefixRecord) == 15 * sizeof(std::int64_t));
-
-// Tells texts apart.
-std::uint64_t text_checksum(std::span<const TokenId> tokens);
-
 class PrefixFiles {
  public:
-  // Most files that are looked at.
+  // Most files that a folder keeps.
   static constexpr std::size_t kMostFiles = 1 << 16;
 
-  struct File {
-    PrefixName name;
-    std::uint64_t mode = 0;  // mode_of() its key
-    PrefixRecord record;
-    std::uint64_t bytes = 0;
-    std::uint64_t used = 0;  // when, by a count of uses
-  };
+  using Kind = PrefixFile::Kind;
+  using File = PrefixFile;
+
+  // Called before each piece of a file is written, which an error refuses; tests give one.
+  using BeforeAccess = std::function<Status()>;
 
   // Makes the folder if it is not there. `tables`: TableIdentity::text(). `note` may be empty; it
-  // hears of files that cannot be used, which are left alone, and of a disk that refuses. Errors:
-  // kUnavailable for a folder that cannot be made or read.
+  // hears of files that cannot be used, and of a disk that refuses. Errors: kUnavailable for a
+  // folder that cannot be made or read.
   static Result<std::unique_ptr<PrefixFiles>> open(const std::string& dir,
                                                    std::uint64_t limit_bytes,
                                                    std::string tables,
-                                                   std::function<void(const std::string&)> note);
-  // Stands for the sessions of one key in this folder.
-  std::uint64_t mode_of(const SnapshotKey& key) const;
-  // The name of an entry, by all that it holds.
-  static PrefixName name_of(std::uint64_t mode, const PrefixRecord& record);
+                                                   std::function<void(const std::string&)> note,
+                                                   BeforeAccess before_access = {});
+  std::uint64_t mode_of(const SnapshotKey& key) const { return folder_.mode_of(key); }
 
   // A place where a session can start: the end of a file's text, or one token before.
   struct Start {
@@ -105,19 +70,16 @@ class PrefixFiles {
                           Position most);
   std::optional<File> file(const PrefixName& name) const;
 
-  struct Contents {
-    SnapshotFile file;  // where the others lie
-    std::span<const TokenId> tokens;
-    std::span<const std::byte> rows;
-  };
   // The file as it was when it was found, of this key, its bytes checked. Errors: kNotFound,
   // kDataLoss and those of SnapshotFile.
-  Result<Contents> read(const File& file, const SnapshotKey& key) const;
+  Result<PrefixFolder::Contents> read(const File& file, const SnapshotKey& key) const {
+    return folder_.read(file, key);
+  }
 
-  // Writes a file, after which older ones are deleted beyond the limit. While `goes_on`, which is
-  // asked now and then, says so; `read_all` is called when `tokens` and `rows` are no longer
-  // needed. Errors: kCancelled; kResourceExhausted for one that is too large beside its parents;
-  // those of SnapshotWriter.
+  // Writes a file, for which older ones are deleted beyond the limit, and where the disk is full.
+  // While `goes_on`, which is asked now and then, says so; `read_all` is called when `tokens` and
+  // `rows` are no longer needed. Errors: kCancelled; kResourceExhausted for one that is too large
+  // beside its parents, and for a disk that is full without the folder; those of SnapshotWriter.
   Status write(File file,
                const SnapshotKey& key,
                std::span<const TokenId> tokens,
@@ -129,7 +91,7 @@ class PrefixFiles {
   void use(const PrefixName& name);
   // Deletes a file that is no other's parent; returns its bytes, 0 for one that stays.
   std::uint64_t remove(const PrefixName& name);
-  // Looks at the file no more, which is left alone; says why, unless it is gone.
+  // Looks at the file no more, and says why, unless it is gone.
   void leave(const PrefixName& name, const Error& error);
   void note(const std::string& text) const;
 
@@ -141,38 +103,57 @@ class PrefixFiles {
   PrefixFiles(std::string dir,
               std::uint64_t limit_bytes,
               std::string tables,
-              std::function<void(const std::string&)> note)
-      : dir_(std::move(dir)),
+              std::function<void(const std::string&)> note,
+              BeforeAccess before_access)
+      : folder_(std::move(dir), std::move(tables)),
         limit_(limit_bytes),
-        tables_(std::move(tables)),
-        note_(std::move(note)) {}
+        note_(std::move(note)),
+        before_access_(std::move(before_access)) {}
 
-  SnapshotKey key_of(const SnapshotKey& key) const;
-  std::string path_of(const PrefixName& name) const;
-  Status scan();
-  Result<File> read_header(const std::string& path) const;
-  // All of these are called with the lock held.
+  // These wait for the folder. The first looks for files that are new or gone.
+  Status look();
   void look_again();
-  void take_listing(const std::vector<std::filesystem::path>& paths);
-  void add(const File& file);
+  Status fill(SnapshotWriter& writer,
+              const PrefixRecord& record,
+              const SnapshotKey& key,
+              std::span<const TokenId> tokens,
+              std::span<const std::byte> rows,
+              const std::function<bool()>& goes_on,
+              const std::function<void()>& read_all) const;
+  // Deletes files, but neither `parent` nor its own parents, until `most` bytes are left; false: it
+  // could not.
+  bool shrink(std::uint64_t most, const PrefixName& parent);
+  // Deletes as many bytes for a disk that is full; false: there are not so many.
+  bool free_room(std::uint64_t bytes, const PrefixName& parent);
+  // Deletes the file, unless others have used it.
+  void give_up(const File& file);
+  // All of these are called with the lock held.
+  std::uint64_t all_bytes() const { return bytes_ + partial_bytes_; }
+  std::vector<const File*> chain_of(const PrefixName& name) const;
+  std::uint64_t chain_bytes(const PrefixName& name) const;
+  std::optional<File> oldest_but(const PrefixName& parent);
+  void add(File file);
   void forget(const PrefixName& name);
   void use_chain(const PrefixName& name);
-  bool make_room(std::uint64_t bytes, const PrefixName& parent);
 
   using Starts = std::unordered_multimap<std::uint64_t, PrefixName>;  // by checksum
 
-  const std::string dir_;
+  const PrefixFolder folder_;
   const std::uint64_t limit_;
-  const std::string tables_;
   const std::function<void(const std::string&)> note_;
+  const BeforeAccess before_access_;
   mutable std::mutex mutex_;
   std::unordered_map<PrefixName, File, HashPrefixName> files_;
   std::unordered_map<PrefixName, int, HashPrefixName> children_;  // how many a file has
   std::map<std::pair<std::uint64_t, Position>, Starts> starts_;   // by mode and length
-  std::map<std::uint64_t, PrefixName> by_use_;
+  using Turn = std::tuple<bool, bool, std::uint64_t>;
+  static Turn turn_of(const File& file) {
+    return {file.is_stuck, file.kind != Kind::kDamaged, file.used};
+  }
+  std::map<Turn, PrefixName> by_use_;  // the first goes first
   std::uint64_t clock_ = 0;
   std::uint64_t bytes_ = 0;
-  std::unordered_set<std::string> left_ = {};  // files that cannot be used
+  std::uint64_t partial_bytes_ = 0;  // that all who write have asked for
   std::chrono::steady_clock::time_point next_look_ = {};
   std::filesystem::file_time_type seen_ = {};  // the folder's time when it was listed
 };

@@ -53,7 +53,7 @@ std::vector<TokenId> PromptCache::text_of(const Entry& entry) {
 
 void PromptCache::name_entry(Entry& entry, std::span<const TokenId> tokens) {
   if (files_ == nullptr) return;
-  entry.name = PrefixFiles::name_of(entry.mode->in_files, record_of(entry, tokens));
+  entry.name = PrefixFolder::name_of(entry.mode->in_files, record_of(entry, tokens));
   names_.insert_or_assign(entry.name, &entry);
   if (files_->file(entry.name)) return;
   entry.waits = true;
@@ -218,7 +218,7 @@ Status PromptCache::check_contents(const SessionParts& parts,
 Status PromptCache::read_file(Mode& mode,
                               const SessionParts& parts,
                               const PrefixFiles::File& file) {
-  KAKEYA_ASSIGN_OR_RETURN(const PrefixFiles::Contents contents, files_->read(file, mode.key));
+  KAKEYA_ASSIGN_OR_RETURN(const PrefixFolder::Contents contents, files_->read(file, mode.key));
   const PrefixRecord& record = file.record;
   std::unique_lock lock(mutex_);
   if (names_.contains(file.name)) return {};  // another session was faster

@@ -47,7 +47,7 @@ void lie(const std::string& path, std::size_t number, std::int64_t change) {
   record = std::bit_cast<PrefixRecord>(numbers);
   const std::filesystem::path folder = std::filesystem::path(path).parent_path();
   const auto files = PrefixFiles::open(folder, 1 << 30, file.key().at("tables"), {}).value();
-  const PrefixName name = PrefixFiles::name_of(files->mode_of(file.key()), record);
+  const PrefixName name = PrefixFolder::name_of(files->mode_of(file.key()), record);
   auto writer =
       SnapshotWriter::create(folder / fmt::format("{:016x}{:016x}.prefix", name.high, name.low))
           .value();

@@ -1,0 +1,186 @@
+#include "runtime/prefix_folder.h"
+
+#include <xxhash.h>
+
+#include <algorithm>
+#include <bit>
+#include <charconv>
+#include <cstring>
+#include <string_view>
+
+#include "base/atomic_file.h"
+#include "base/status.h"
+
+namespace kakeya {
+namespace {
+
+static_assert(std::endian::native == std::endian::little, "records are copied as they are");
+
+// The version of the sections: another layout is another one.
+constexpr const char* kPrefixVersion = "1";
+constexpr std::string_view kExtension = ".prefix";
+// More than a file has; sums of as many as a folder may have stay below 2^64.
+constexpr std::uint64_t kMostBytes = std::uint64_t{1} << 46;
+
+std::string text_of(const PrefixName& name) {
+  return fmt::format("{:016x}{:016x}", name.high, name.low);
+}
+
+std::uint64_t mode_of_key(const SnapshotKey& key) {
+  std::string all;
+  for (const auto& [name, value] : key)
+    all += fmt::format("{}:{}{}:{}", name.size(), name, value.size(), value);
+  return XXH3_64bits(all.data(), all.size());
+}
+
+// Numbers that no text has make positions that nobody can compute with.
+bool is_possible(const PrefixRecord& record) {
+  constexpr std::int64_t kMost = std::int64_t{1} << 40;
+  const std::array all = {record.length,           record.begin,
+                          record.target_written,   record.features_length,
+                          record.features_written, record.context_length,
+                          record.context_written,  record.waiting_taps,
+                          record.rows_begin[0],    record.rows_begin[1],
+                          record.rows_begin[2]};
+  const bool in_range =
+      std::ranges::all_of(all, [](std::int64_t x) { return x >= 0 && x <= kMost; });
+  return in_range && record.begin < record.length && (record.begin > 0) == !record.parent.is_none();
+}
+
+std::optional<std::uint64_t> hexadecimal(std::string_view digits) {
+  std::uint64_t value = 0;
+  const auto [end, failure] =
+      std::from_chars(digits.data(), digits.data() + digits.size(), value, 16);
+  if (failure != std::errc() || end != digits.data() + digits.size()) return std::nullopt;
+  return value;
+}
+
+// The name that a file's name begins with, as text_of() writes it.
+std::optional<PrefixName> name_in(std::string_view text) {
+  if (text.size() < 32) return std::nullopt;
+  const auto high = hexadecimal(text.substr(0, 16));
+  const auto low = hexadecimal(text.substr(16, 16));
+  if (!high || !low) return std::nullopt;
+  const PrefixName name{*high, *low};
+  if (text_of(name) != text.substr(0, 32)) return std::nullopt;
+  return name;
+}
+
+}  // namespace
+
+std::uint64_t text_checksum(std::span<const TokenId> tokens) {
+  return XXH3_64bits(tokens.data(), tokens.size_bytes());
+}
+
+Result<PrefixFolder::Listing> PrefixFolder::list() const {
+  Listing listing;
+  std::error_code failure;
+  std::filesystem::directory_iterator entries(dir_, failure);
+  for (; !failure && entries != std::filesystem::directory_iterator(); entries.increment(failure)) {
+    const std::string text = entries->path().filename().string();
+    const auto name = name_in(text);
+    if (!name || !text.substr(32).starts_with(kExtension)) continue;
+    const std::string_view rest = std::string_view(text).substr(32 + kExtension.size());
+    if (rest.empty()) listing.names.push_back(*name);
+    if (!rest.starts_with(AtomicFile::kPartial)) continue;
+    std::error_code ignored;  // it may be done by now
+    const std::uintmax_t bytes = std::filesystem::file_size(entries->path(), ignored);
+    if (!ignored) listing.partial_bytes += std::min<std::uint64_t>(bytes, kMostBytes) + kFrameBytes;
+  }
+  if (failure) return error(StatusCode::kUnavailable, "{}: {}", dir_, failure.message());
+  return listing;
+}
+
+void PrefixFolder::remove_abandoned() const {
+  AtomicFile::remove_abandoned(fmt::format("{}/any{}", dir_, kExtension),
+                               AtomicFile::Names::kExtension);
+}
+
+std::optional<PrefixFile> PrefixFolder::look_at(const PrefixName& name,
+                                                std::optional<Error>& why) const {
+  namespace fs = std::filesystem;
+  const std::string path = path_of(name);
+  std::error_code failure;
+  if (!fs::is_regular_file(fs::symlink_status(path, failure))) return std::nullopt;
+  const fs::file_time_type time = fs::last_write_time(path, failure);
+  const std::uintmax_t bytes = failure ? 0 : fs::file_size(path, failure);
+  if (failure) return std::nullopt;
+  const auto header = read_header(path);
+  PrefixFile file;
+  if (header) {
+    file = *header;
+  } else {
+    const StatusCode code = header.error().code();
+    const bool is_damaged = code == StatusCode::kDataLoss || code == StatusCode::kInvalidArgument;
+    file.name = name;
+    file.kind = is_damaged ? PrefixFile::Kind::kDamaged : PrefixFile::Kind::kForeign;
+    why = header.error();
+  }
+  file.bytes = std::min<std::uint64_t>(bytes, kMostBytes);
+  file.time = time;
+  return file;
+}
+
+Result<PrefixFile> PrefixFolder::read_header(const std::string& path) const {
+  KAKEYA_ASSIGN_OR_RETURN(SnapshotFile snapshot, SnapshotFile::open(path));
+  const auto version = snapshot.key().find("prefix");
+  if (version == snapshot.key().end() || version->second != kPrefixVersion) {
+    return error(StatusCode::kUnimplemented, "{}: expected key prefix \"{}\", got another", path,
+                 kPrefixVersion);
+  }
+  KAKEYA_ASSIGN_OR_RETURN(const auto bytes, snapshot.section("entry"));
+  PrefixFile file;
+  if (bytes.size() != sizeof(PrefixRecord)) {
+    return data_loss("{}: section entry: expected {} bytes, got {}", path, sizeof(PrefixRecord),
+                     bytes.size());
+  }
+  std::memcpy(&file.record, bytes.data(), sizeof(PrefixRecord));
+  file.mode = mode_of_key(snapshot.key());
+  file.name = name_of(file.mode, file.record);
+  if (!is_possible(file.record) || path != path_of(file.name)) {
+    return data_loss("{}: section entry: expected that of this name, got another", path);
+  }
+  return file;
+}
+
+SnapshotKey PrefixFolder::key_of(const SnapshotKey& key) const {
+  SnapshotKey all = key;
+  all["tables"] = tables_;
+  all["prefix"] = kPrefixVersion;
+  return all;
+}
+
+std::uint64_t PrefixFolder::mode_of(const SnapshotKey& key) const {
+  return mode_of_key(key_of(key));
+}
+
+PrefixName PrefixFolder::name_of(std::uint64_t mode, const PrefixRecord& record) {
+  const XXH128_hash_t hash = XXH3_128bits_withSeed(&record, sizeof(record), mode);
+  return {hash.high64, hash.low64};
+}
+
+std::string PrefixFolder::path_of(const PrefixName& name) const {
+  return fmt::format("{}/{}{}", dir_, text_of(name), kExtension);
+}
+
+Result<PrefixFolder::Contents> PrefixFolder::read(const PrefixFile& file,
+                                                  const SnapshotKey& key) const {
+  KAKEYA_ASSIGN_OR_RETURN(SnapshotFile snapshot, SnapshotFile::open(path_of(file.name)));
+  KAKEYA_TRY(snapshot.check_key(key_of(key)));
+  KAKEYA_ASSIGN_OR_RETURN(const auto record, snapshot.section("entry"));
+  if (record.size() != sizeof(PrefixRecord) ||
+      std::memcmp(record.data(), &file.record, sizeof(PrefixRecord)) != 0) {
+    return data_loss("{}: section entry: expected that of this name, got another", snapshot.path());
+  }
+  KAKEYA_ASSIGN_OR_RETURN(const auto tokens, snapshot.section("tokens"));
+  const auto count = static_cast<std::size_t>(file.record.length - file.record.begin);
+  if (tokens.size() != count * sizeof(TokenId)) {
+    return data_loss("{}: section tokens: expected {} bytes, got {}", snapshot.path(),
+                     count * sizeof(TokenId), tokens.size());
+  }
+  KAKEYA_ASSIGN_OR_RETURN(const auto rows, snapshot.section("rows"));
+  return Contents{
+      std::move(snapshot), {reinterpret_cast<const TokenId*>(tokens.data()), count}, rows};
+}
+
+}  // namespace kakeya
