@@ -22,6 +22,7 @@ kakeya_test(
   tensor/random_weights_test.cc
   formats/safetensors_test.cc
   formats/snapshot_file_test.cc
+  formats/snapshot_reader_test.cc
   formats/snapshot_writer_test.cc
   formats/tensor_request_test.cc)
 # For files whose header is wrong and whose checksum is right.

@@ -10,7 +10,7 @@ kakeya_test(runtime_test runtime/chat_context_test.cc runtime/demo_golden_test.c
             runtime/scheduler_sharing_test.cc runtime/scheduler_test.cc runtime/session_passes_test.cc
             runtime/session_rules_test.cc
             runtime/session_snapshot_test.cc
-            runtime/speculative_session_test.cc runtime/token_tree_test.cc runtime/tools_in_text_test.cc)
+            runtime/speculative_session_test.cc runtime/token_tree_test.cc runtime/timed_prefix_files_test.cc runtime/tools_in_text_test.cc)
 # Replaces malloc, which sanitizers do too.
 if(NOT KAKEYA_SANITIZE)
   kakeya_test(memory_test runtime/allocation_hook.cc runtime/memory_test.cc)

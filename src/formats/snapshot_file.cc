@@ -1,148 +1,15 @@
 #include "formats/snapshot_file.h"
 
-#include <simdjson.h>
-#include <xxhash.h>
-
 #include <algorithm>
-#include <charconv>
-#include <cstring>
-#include <initializer_list>
 #include <utility>
 
 #include "base/status.h"
-#include "formats/json_document.h"
 #include "formats/printable.h"
 #include "formats/snapshot_layout.h"
 
 namespace kakeya {
 
 namespace {
-
-bool all_zero(std::span<const std::byte> bytes) {
-  return std::all_of(bytes.begin(), bytes.end(), [](std::byte b) { return b == std::byte{0}; });
-}
-
-// The preamble, its lengths checked against the file's.
-Result<SnapshotPreamble> read_preamble(std::span<const std::byte> file) {
-  if (file.size() < sizeof(SnapshotPreamble)) {
-    return data_loss("expected a snapshot of at least {} bytes, got {}", sizeof(SnapshotPreamble),
-                     file.size());
-  }
-  SnapshotPreamble preamble;
-  std::memcpy(&preamble, file.data(), sizeof(preamble));
-  if (preamble.magic != kSnapshotMagic) {
-    const std::string_view found(preamble.magic.data(), preamble.magic.size());
-    return invalid_argument("expected a snapshot, which begins with {}, got \"{}\"",
-                            std::string_view(kSnapshotMagic.data(), kSnapshotMagic.size()),
-                            printable(found));
-  }
-  if (preamble.version != kSnapshotVersion) {
-    return error(StatusCode::kUnimplemented, "expected snapshot version {}, got {}",
-                 kSnapshotVersion, preamble.version);
-  }
-  if (preamble.zero != 0 || preamble.zeros != decltype(preamble.zeros){}) {
-    return data_loss("preamble: expected zeros in the unused bytes, got others");
-  }
-  if (preamble.file_bytes != file.size()) {
-    return data_loss("expected {} bytes in the file, got {}", preamble.file_bytes, file.size());
-  }
-  const std::uint64_t most =
-      std::min<std::uint64_t>(kMaxSnapshotHeaderBytes, file.size() - sizeof(preamble));
-  if (preamble.header_bytes > most) {
-    return data_loss("header: expected at most {} bytes, got {}", most, preamble.header_bytes);
-  }
-  return preamble;
-}
-
-// Refuses fields that the format does not know.
-Status check_fields(simdjson::dom::object object,
-                    std::initializer_list<std::string_view> known,
-                    std::string_view where) {
-  for (const auto field : object) {
-    if (std::find(known.begin(), known.end(), field.key) == known.end()) {
-      return invalid_argument("{}: expected the fields {}, got \"{}\"", where,
-                              fmt::join(known, ", "), printable(field.key));
-    }
-  }
-  return {};
-}
-
-Result<SnapshotKey> read_key(const JsonFields& header) {
-  const auto value = header.find("key");
-  simdjson::dom::object object;
-  if (!value || value->get(object) != simdjson::SUCCESS) {
-    return invalid_argument("key: expected an object, got {}",
-                            value ? describe(*value) : "nothing");
-  }
-  SnapshotKey key;
-  for (const auto field : object) {
-    std::string_view text;
-    if (field.value.get(text) != simdjson::SUCCESS) {
-      return invalid_argument("key.{}: expected a string, got {}", printable(field.key),
-                              describe(field.value));
-    }
-    key.emplace(field.key, text);
-  }
-  return key;
-}
-
-// Checksums are text in the header: JSON numbers of 64 bits are not safe with every reader.
-Result<std::uint64_t> read_checksum(const JsonFields& fields) {
-  KAKEYA_ASSIGN_OR_RETURN(const std::string text, fields.text_or("checksum", ""));
-  std::uint64_t value = 0;
-  const std::errc code = std::from_chars(text.data(), text.data() + text.size(), value, 16).ec;
-  // Only one spelling of each value, so that equal snapshots are equal files.
-  if (code != std::errc() || fmt::format("{:016x}", value) != text) {
-    return invalid_argument("{}: expected 16 hexadecimal digits, got \"{}\"",
-                            fields.name("checksum"), printable(text));
-  }
-  return value;
-}
-
-Result<SnapshotSection> read_section(simdjson::dom::element value, const std::string& where) {
-  simdjson::dom::object object;
-  if (value.get(object) != simdjson::SUCCESS) {
-    return invalid_argument("{}: expected an object, got {}", where, describe(value));
-  }
-  KAKEYA_TRY(check_fields(object, {"name", "offset", "length", "checksum"}, where));
-  const JsonFields fields(object, where + ".");
-  SnapshotSection section;
-  KAKEYA_ASSIGN_OR_RETURN(section.name, fields.text_or("name", ""));
-  if (section.name.empty() || section.name.size() > kMaxSnapshotNameBytes) {
-    return invalid_argument("{}: expected 1 to {} bytes, got {}", fields.name("name"),
-                            kMaxSnapshotNameBytes, section.name.size());
-  }
-  KAKEYA_ASSIGN_OR_RETURN(const std::int64_t offset, fields.integer("offset", {0, INT64_MAX}));
-  KAKEYA_ASSIGN_OR_RETURN(const std::int64_t length, fields.integer("length", {0, INT64_MAX}));
-  KAKEYA_ASSIGN_OR_RETURN(section.checksum, read_checksum(fields));
-  section.offset = static_cast<std::uint64_t>(offset);
-  section.length = static_cast<std::uint64_t>(length);
-  return section;
-}
-
-// Sections cover the bytes from the preamble to the header in order, with less than an alignment
-// of zeros between them. Neither overlap nor hole is possible then.
-Status check_layout(std::span<const SnapshotSection> sections, std::span<const std::byte> body) {
-  std::uint64_t end = sizeof(SnapshotPreamble);
-  const auto check_gap = [&](std::uint64_t next, const std::string& what) -> Status {
-    if (next != align_snapshot_offset(end) || next > body.size()) {
-      return invalid_argument("{}: expected to begin at byte {}, got {}, with the header at {}",
-                              what, align_snapshot_offset(end), next, body.size());
-    }
-    if (all_zero(body.subspan(end, next - end))) return {};
-    return data_loss("{}: expected zeros in the {} bytes before it, got others", what, next - end);
-  };
-  for (const SnapshotSection& section : sections) {
-    const std::string what = "section " + printable(section.name);
-    KAKEYA_TRY(check_gap(section.offset, what));
-    if (section.length > body.size() - section.offset) {
-      return invalid_argument("{}: expected at most {} bytes before the header, got {}", what,
-                              body.size() - section.offset, section.length);
-    }
-    end = section.offset + section.length;
-  }
-  return check_gap(body.size(), "header");
-}
 
 // The value of an entry as messages show it.
 std::string value_of(const SnapshotKey& key, const std::string& name) {
@@ -152,10 +19,6 @@ std::string value_of(const SnapshotKey& key, const std::string& name) {
 
 }  // namespace
 
-std::uint64_t snapshot_checksum(std::span<const std::byte> bytes) {
-  return XXH3_64bits(bytes.data(), bytes.size());
-}
-
 Result<SnapshotFile> SnapshotFile::open(const std::string& path) {
   SnapshotFile result;
   KAKEYA_ASSIGN_OR_RETURN(result.file_, MappedFile::open(path));
@@ -164,52 +27,16 @@ Result<SnapshotFile> SnapshotFile::open(const std::string& path) {
 }
 
 Status SnapshotFile::parse() {
-  const std::span<const std::byte> bytes = file_.bytes();
-  KAKEYA_ASSIGN_OR_RETURN(const SnapshotPreamble preamble, read_preamble(bytes));
-  const std::uint64_t header_offset = bytes.size() - preamble.header_bytes;
-  const std::span<const std::byte> header = bytes.subspan(header_offset);
-  const std::uint64_t checksum = snapshot_checksum(header);
-  if (checksum != preamble.header_checksum) {
-    return data_loss("header: expected checksum {:016x}, got {:016x}", preamble.header_checksum,
-                     checksum);
-  }
-  const std::string_view text(reinterpret_cast<const char*>(header.data()), header.size());
-  if (auto status = read_header(text); !status) {
-    return Unexpected(status.error().with_context("header"));
-  }
-  return check_layout(sections_, bytes.first(header_offset));
-}
-
-Status SnapshotFile::read_header(std::string_view text) {
-  KAKEYA_ASSIGN_OR_RETURN(const JsonDocument document, JsonDocument::parse(text));
-  simdjson::dom::object object;
-  if (document.root().get(object) != simdjson::SUCCESS) {
-    return invalid_argument("expected a JSON object, got {}", describe(document.root()));
-  }
-  KAKEYA_TRY(check_fields(object, {"key", "sections"}, "top level"));
-  const JsonFields fields(object, "");
-  KAKEYA_ASSIGN_OR_RETURN(key_, read_key(fields));
-
-  const auto list = fields.find("sections");
-  simdjson::dom::array array;
-  if (!list || list->get(array) != simdjson::SUCCESS) {
-    return invalid_argument("sections: expected a list, got {}",
-                            list ? describe(*list) : "nothing");
-  }
-  for (const simdjson::dom::element item : array) {
-    if (sections_.size() == kMaxSnapshotSections) {
-      return invalid_argument("sections: expected at most {}, got more", kMaxSnapshotSections);
-    }
-    KAKEYA_ASSIGN_OR_RETURN(SnapshotSection section,
-                            read_section(item, fmt::format("sections[{}]", sections_.size())));
-    sections_.push_back(std::move(section));
-  }
-  for (std::size_t i = 0; i < sections_.size(); ++i) {
-    if (!index_.emplace(sections_[i].name, i).second) {
-      return invalid_argument("sections: expected each name once, got \"{}\" twice",
-                              printable(sections_[i].name));
-    }
-  }
+  const std::span<const std::byte> all = file_.bytes();
+  KAKEYA_ASSIGN_OR_RETURN(
+      SnapshotHeader header,
+      read_snapshot_header(all.size(), [&](std::uint64_t offset, std::span<std::byte> bytes) {
+        std::ranges::copy(all.subspan(offset, bytes.size()), bytes.begin());
+        return Status();
+      }));
+  key_ = std::move(header.key);
+  sections_ = std::move(header.sections);
+  for (std::size_t i = 0; i < sections_.size(); ++i) index_.emplace(sections_[i].name, i);
   verified_.resize(sections_.size());
   return {};
 }

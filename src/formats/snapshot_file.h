@@ -117,7 +117,6 @@ class SnapshotFile {
 
  private:
   Status parse();
-  Status read_header(std::string_view text);
 
   MappedFile file_;
   SnapshotKey key_;

@@ -5,7 +5,9 @@
 #include <bit>
 #include <cstddef>
 #include <cstdint>
-#include <string_view>
+#include <functional>
+#include <span>
+#include <vector>
 
 #include "formats/snapshot_file.h"
 
@@ -31,6 +33,19 @@ static_assert(sizeof(SnapshotPreamble) == kSnapshotAlignment);
 
 // XXH3 of 64 bits with seed 0.
 std::uint64_t snapshot_checksum(std::span<const std::byte> bytes);
+
+// A file's header.
+struct SnapshotHeader {
+  SnapshotKey key;
+  std::vector<SnapshotSection> sections;  // in file order
+};
+
+// Reads bytes of the file from an offset on.
+using ReadSnapshot = std::function<Status(std::uint64_t offset, std::span<std::byte> bytes)>;
+
+// The header of a file of so many bytes, its frame checked. Errors: those of SnapshotFile::open(),
+// without the path, and those of `read`.
+Result<SnapshotHeader> read_snapshot_header(std::uint64_t file_bytes, const ReadSnapshot& read);
 
 inline std::uint64_t align_snapshot_offset(std::uint64_t offset) {
   return (offset + kSnapshotAlignment - 1) / kSnapshotAlignment * kSnapshotAlignment;

@@ -385,15 +385,17 @@ Status EngineImpl::open_prompt_cache(const Footprint& need) {
                                     : 0;  // these lie in the device's memory, the cache does not
     bytes = (options_.memory_limit - std::min(fixed, options_.memory_limit)) / 4;
   }
-  std::unique_ptr<PrefixFiles> files;
+  std::unique_ptr<TimedPrefixFiles> files;
   if (!options_.prompt_cache_dir.empty()) {
     if (bytes == 0) {
       return invalid_argument("EngineOptions::prompt_cache_dir needs a prompt cache, but {} is 0",
                               "EngineOptions::prompt_cache_bytes");
     }
-    KAKEYA_ASSIGN_OR_RETURN(
-        files, PrefixFiles::open(options_.prompt_cache_dir, options_.prompt_cache_dir_bytes,
-                                 tables_->text(), options_.on_note));
+    KAKEYA_ASSIGN_OR_RETURN(files,
+                            TimedPrefixFiles::open({.dir = options_.prompt_cache_dir,
+                                                    .limit_bytes = options_.prompt_cache_dir_bytes,
+                                                    .tables = tables_->text(),
+                                                    .note = options_.on_note}));
   }
   if (bytes > 0) {
     prompt_cache_ = std::make_unique<PromptCache>(bytes, budget_, std::move(files));

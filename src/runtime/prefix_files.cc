@@ -18,25 +18,25 @@ constexpr std::size_t kPieceBytes = std::size_t{1} << 20;
 
 }  // namespace
 
-Result<std::unique_ptr<PrefixFiles>> PrefixFiles::open(const std::string& dir,
-                                                       std::uint64_t limit_bytes,
-                                                       std::string tables,
-                                                       std::function<void(const std::string&)> note,
-                                                       BeforeAccess before_access) {
-  std::unique_ptr<PrefixFiles> files(new PrefixFiles(dir, limit_bytes, std::move(tables),
-                                                     std::move(note), std::move(before_access)));
+Status PrefixFiles::access(Access what) const {
+  return before_access_ ? before_access_(what) : Status();
+}
+
+Status PrefixFiles::start() {
+  KAKEYA_TRY(access(Access::kLook));
   std::error_code failure;
-  std::filesystem::create_directories(dir, failure);
+  std::filesystem::create_directories(dir(), failure);
   if (failure) {
-    return error(StatusCode::kUnavailable, "{}: the folder cannot be made: {}", dir,
+    return error(StatusCode::kUnavailable, "{}: the folder cannot be made: {}", dir(),
                  failure.message());
   }
-  KAKEYA_TRY(files->look());
-  files->shrink(limit_bytes, {});
-  return files;
+  KAKEYA_TRY(look());
+  shrink(limit_, {});
+  return {};
 }
 
 Status PrefixFiles::look() {
+  KAKEYA_TRY(access(Access::kLook));
   std::uint64_t begun = 0;
   {
     const std::lock_guard lock(mutex_);
@@ -72,7 +72,7 @@ Status PrefixFiles::look() {
   }
   if (unused > 0) {
     note(fmt::format("{}: {} files of the prompt cache are not used, the first one for this: {}",
-                     folder_.dir(), unused, first_why->message()));
+                     dir(), unused, first_why->message()));
   }
   const auto age = [](const File& file) {
     return std::tuple(file.time, file.name.high, file.name.low);
@@ -87,6 +87,11 @@ Status PrefixFiles::look() {
   return {};
 }
 
+bool PrefixFiles::is_look_due() const {
+  const std::lock_guard lock(mutex_);
+  return std::chrono::steady_clock::now() >= next_look_;
+}
+
 void PrefixFiles::look_again() {
   namespace fs = std::filesystem;
   constexpr std::chrono::seconds kEvery(1);
@@ -94,12 +99,12 @@ void PrefixFiles::look_again() {
   fs::file_time_type seen;
   {
     const std::lock_guard lock(mutex_);
-    if (now < next_look_) return;
     next_look_ = now + kEvery;
     seen = seen_;
   }
+  if (!access(Access::kLook)) return;
   std::error_code failure;
-  const fs::file_time_type changed = fs::last_write_time(folder_.dir(), failure);
+  const fs::file_time_type changed = fs::last_write_time(dir(), failure);
   if (failure || changed == seen) return;
   // A change within the clock's tick would leave the time as it is.
   const bool is_settled = fs::file_time_type::clock::now() - changed > 2 * kEvery;
@@ -111,9 +116,8 @@ void PrefixFiles::look_again() {
 std::vector<PrefixFiles::Start> PrefixFiles::find(std::uint64_t mode,
                                                   std::span<const TokenId> tokens,
                                                   Position least,
-                                                  Position most) {
+                                                  Position most) const {
   std::vector<Start> found;
-  look_again();
   const std::lock_guard lock(mutex_);
   auto place = starts_.lower_bound({mode, least});
   if (place == starts_.end()) return found;
@@ -141,17 +145,30 @@ std::optional<PrefixFiles::File> PrefixFiles::file(const PrefixName& name) const
   return found->second;
 }
 
+Status PrefixFiles::read(const File& file,
+                         const SnapshotKey& key,
+                         std::int64_t most_tokens,
+                         const PrefixFolder::Sink& sink) const {
+  KAKEYA_TRY(access(Access::kRead));
+  return folder_.read(
+      file, key, most_tokens,
+      {.begin = sink.begin, .append = [&](std::span<const std::byte> rows) -> Status {
+         KAKEYA_TRY(access(Access::kRead));
+         return sink.append(rows);
+       }});
+}
+
 Status PrefixFiles::write(File file,
                           const SnapshotKey& key,
                           std::span<const TokenId> tokens,
-                          std::span<const std::byte> rows,
-                          const std::function<bool()>& goes_on,
+                          std::uint64_t row_bytes,
+                          const Fetch& fetch,
                           const std::function<void()>& read_all) {
   const PrefixName& parent = file.record.parent;
-  const std::uint64_t need = rows.size() + tokens.size_bytes() + sizeof(PrefixRecord);
+  const std::uint64_t need = row_bytes + tokens.size_bytes() + sizeof(PrefixRecord);
   const auto no_room = [&] {
     return error(StatusCode::kResourceExhausted, "{}: a limit of {} bytes has no room for {}",
-                 folder_.dir(), limit_, need);
+                 dir(), limit_, need);
   };
   {
     const std::lock_guard lock(mutex_);
@@ -168,7 +185,7 @@ Status PrefixFiles::write(File file,
     auto writer = SnapshotWriter::create(folder_.path_of(file.name), need);
     Status done = writer ? look() : Status(Unexpected(writer.error()));
     if (done && !shrink(limit_, parent)) return no_room();
-    if (done) done = fill(*writer, file.record, key, tokens, rows, goes_on, note_read);
+    if (done) done = fill(*writer, file.record, key, tokens, row_bytes, fetch, note_read);
     if (done) {
       // Not asked of the file itself: another engine may have deleted it already.
       file.bytes = writer->file_bytes();
@@ -189,19 +206,18 @@ Status PrefixFiles::fill(SnapshotWriter& writer,
                          const PrefixRecord& record,
                          const SnapshotKey& key,
                          std::span<const TokenId> tokens,
-                         std::span<const std::byte> rows,
-                         const std::function<bool()>& goes_on,
+                         std::uint64_t row_bytes,
+                         const Fetch& fetch,
                          const std::function<void()>& read_all) const {
   KAKEYA_TRY(writer.add("entry", std::as_bytes(std::span(&record, 1))));
   KAKEYA_TRY(writer.add("tokens", std::as_bytes(tokens)));
   KAKEYA_TRY(writer.begin("rows"));
-  while (!rows.empty()) {
-    if (!goes_on())
-      return error(StatusCode::kCancelled, "{}: a file is not written", folder_.dir());
-    if (before_access_) KAKEYA_TRY(before_access_());
-    const auto piece = rows.first(std::min(rows.size(), kPieceBytes));
+  std::vector<std::byte> piece;
+  for (std::uint64_t done = 0; done < row_bytes; done += piece.size()) {
+    piece.resize(std::min<std::uint64_t>(row_bytes - done, kPieceBytes));
+    KAKEYA_TRY(fetch(done, piece));
+    KAKEYA_TRY(access(Access::kWrite));
     KAKEYA_TRY(writer.append(piece));
-    rows = rows.subspan(piece.size());
   }
   KAKEYA_TRY(writer.end());
   read_all();
@@ -276,6 +292,7 @@ void PrefixFiles::use(const PrefixName& name) {
     found->second.time = now;
     use_chain(name);
   }
+  if (!access(Access::kUse)) return;
   std::error_code ignored;  // then it counts as older at the next start
   std::filesystem::last_write_time(folder_.path_of(name), now, ignored);
 }
@@ -314,6 +331,7 @@ bool PrefixFiles::free_room(std::uint64_t bytes, const PrefixName& parent) {
 }
 
 void PrefixFiles::give_up(const File& file) {
+  (void)access(Access::kDelete);
   std::error_code failure;
   const auto time = std::filesystem::last_write_time(folder_.path_of(file.name), failure);
   if (!failure && time > file.time) {
@@ -348,6 +366,7 @@ std::uint64_t PrefixFiles::remove(const PrefixName& name) {
     bytes = found->second.bytes;
     forget(name);
   }
+  (void)access(Access::kDelete);
   std::error_code failure;
   std::filesystem::remove(folder_.path_of(name), failure);
   if (!failure) return bytes;
@@ -370,7 +389,13 @@ void PrefixFiles::leave(const PrefixName& name, const Error& why) {
 }
 
 void PrefixFiles::note(const std::string& text) const {
+  const std::lock_guard lock(note_mutex_);
   if (note_) note_(text);
+}
+
+void PrefixFiles::silence() {
+  const std::lock_guard lock(note_mutex_);
+  note_ = nullptr;
 }
 
 std::uint64_t PrefixFiles::bytes() const {

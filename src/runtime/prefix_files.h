@@ -9,7 +9,8 @@
 // can use, then those that were not used for longest, children before their parents. Only files
 // with such a name are counted and deleted.
 //
-// Thread-safe; no call holds the lock while it waits for the folder.
+// Thread-safe; no call holds the lock while it waits for the folder. Any that waits for it may wait
+// for ever: TimedPrefixFiles is for those who must not.
 #pragma once
 
 #include <array>
@@ -44,17 +45,29 @@ class PrefixFiles {
   using Kind = PrefixFile::Kind;
   using File = PrefixFile;
 
-  // Called before each piece of a file is written, which an error refuses; tests give one.
-  using BeforeAccess = std::function<Status()>;
+  enum class Access : std::uint8_t { kLook, kRead, kWrite, kDelete, kUse };
+  struct Options {
+    std::string dir;
+    std::uint64_t limit_bytes = 0;
+    std::string tables = {};  // TableIdentity::text()
+    // Hears of files that cannot be used, and of a disk that refuses; may be empty.
+    std::function<void(const std::string&)> note = {};
+    // Called before the folder is accessed, and before each piece of rows; an error refuses that.
+    // Tests give one.
+    std::function<Status(Access)> before_access = {};
+  };
 
-  // Makes the folder if it is not there. `tables`: TableIdentity::text(). `note` may be empty; it
-  // hears of files that cannot be used, and of a disk that refuses. Errors: kUnavailable for a
-  // folder that cannot be made or read.
-  static Result<std::unique_ptr<PrefixFiles>> open(const std::string& dir,
-                                                   std::uint64_t limit_bytes,
-                                                   std::string tables,
-                                                   std::function<void(const std::string&)> note,
-                                                   BeforeAccess before_access = {});
+  explicit PrefixFiles(Options options)
+      : folder_(options.dir, options.tables),
+        limit_(options.limit_bytes),
+        note_(std::move(options.note)),
+        before_access_(std::move(options.before_access)) {}
+
+  // Makes the folder if it is not there, looks at all files, and keeps the limit. Errors:
+  // kUnavailable for a folder that cannot be made or read. Waits for the folder.
+  Status start();
+
+  // These do not wait for the folder.
   std::uint64_t mode_of(const SnapshotKey& key) const { return folder_.mode_of(key); }
 
   // A place where a session can start: the end of a file's text, or one token before.
@@ -62,63 +75,60 @@ class PrefixFiles {
     PrefixName name;
     Position length = 0;
   };
-  // Those of the tokens, of `least` to `most` of them, the longest first. At most once a second it
-  // looks for files that are new or gone.
+  // Those of the tokens, of `least` to `most` of them, the longest first.
   std::vector<Start> find(std::uint64_t mode,
                           std::span<const TokenId> tokens,
                           Position least,
-                          Position most);
+                          Position most) const;
   std::optional<File> file(const PrefixName& name) const;
 
-  // The file as it was when it was found, of this key, its bytes checked. Errors: kNotFound,
-  // kDataLoss and those of SnapshotFile.
-  Result<PrefixFolder::Contents> read(const File& file, const SnapshotKey& key) const {
-    return folder_.read(file, key);
-  }
-
-  // Writes a file, for which older ones are deleted beyond the limit, and where the disk is full.
-  // While `goes_on`, which is asked now and then, says so; `read_all` is called when `tokens` and
-  // `rows` are no longer needed. Errors: kCancelled; kResourceExhausted for one that is too large
-  // beside its parents, and for a disk that is full without the folder; those of SnapshotWriter.
-  Status write(File file,
-               const SnapshotKey& key,
-               std::span<const TokenId> tokens,
-               std::span<const std::byte> rows,
-               const std::function<bool()>& goes_on,
-               const std::function<void()>& read_all);
-
-  // Makes the file and its parents the last ones that were used.
-  void use(const PrefixName& name);
-  // Deletes a file that is no other's parent; returns its bytes, 0 for one that stays.
-  std::uint64_t remove(const PrefixName& name);
   // Looks at the file no more, and says why, unless it is gone.
   void leave(const PrefixName& name, const Error& error);
   void note(const std::string& text) const;
+  // Notes nothing from now on.
+  void silence();
+  // True once a second, when look_again() is due.
+  bool is_look_due() const;
 
+  const std::string& dir() const { return folder_.dir(); }
   std::uint64_t limit() const { return limit_; }
   std::uint64_t bytes() const;
   std::int64_t num_files() const;
 
- private:
-  PrefixFiles(std::string dir,
-              std::uint64_t limit_bytes,
-              std::string tables,
-              std::function<void(const std::string&)> note,
-              BeforeAccess before_access)
-      : folder_(std::move(dir), std::move(tables)),
-        limit_(limit_bytes),
-        note_(std::move(note)),
-        before_access_(std::move(before_access)) {}
-
   // These wait for the folder. The first looks for files that are new or gone.
-  Status look();
   void look_again();
+  // As PrefixFolder::read().
+  Status read(const File& file,
+              const SnapshotKey& key,
+              std::int64_t most_tokens,
+              const PrefixFolder::Sink& sink) const;
+  // Gives rows from an offset on; an error ends the writing.
+  using Fetch = std::function<Status(std::uint64_t offset, std::span<std::byte> bytes)>;
+  // Writes a file, for which older ones are deleted beyond the limit, and where the disk is full.
+  // `read_all` is called when rows are no longer fetched. Errors: kResourceExhausted for one that
+  // is too large beside its parents, and for a disk that is full without the folder; those of
+  // `fetch` and of SnapshotWriter.
+  Status write(File file,
+               const SnapshotKey& key,
+               std::span<const TokenId> tokens,
+               std::uint64_t row_bytes,
+               const Fetch& fetch,
+               const std::function<void()>& read_all);
+  // Makes the file and its parents the last ones that were used.
+  void use(const PrefixName& name);
+  // Deletes a file that is no other's parent; returns its bytes, 0 for one that stays.
+  std::uint64_t remove(const PrefixName& name);
+
+ private:
+  Status access(Access what) const;
+  // These wait for the folder too.
+  Status look();
   Status fill(SnapshotWriter& writer,
               const PrefixRecord& record,
               const SnapshotKey& key,
               std::span<const TokenId> tokens,
-              std::span<const std::byte> rows,
-              const std::function<bool()>& goes_on,
+              std::uint64_t row_bytes,
+              const Fetch& fetch,
               const std::function<void()>& read_all) const;
   // Deletes files, but neither `parent` nor its own parents, until `most` bytes are left; false: it
   // could not.
@@ -140,8 +150,9 @@ class PrefixFiles {
 
   const PrefixFolder folder_;
   const std::uint64_t limit_;
-  const std::function<void(const std::string&)> note_;
-  const BeforeAccess before_access_;
+  mutable std::mutex note_mutex_;
+  std::function<void(const std::string&)> note_;
+  const std::function<Status(Access)> before_access_;
   mutable std::mutex mutex_;
   std::unordered_map<PrefixName, File, HashPrefixName> files_;
   std::unordered_map<PrefixName, int, HashPrefixName> children_;  // how many a file has

@@ -5,11 +5,11 @@
 #include <algorithm>
 #include <bit>
 #include <charconv>
-#include <cstring>
 #include <string_view>
 
 #include "base/atomic_file.h"
 #include "base/status.h"
+#include "formats/snapshot_reader.h"
 
 namespace kakeya {
 namespace {
@@ -64,6 +64,29 @@ std::optional<PrefixName> name_in(std::string_view text) {
   const PrefixName name{*high, *low};
   if (text_of(name) != text.substr(0, 32)) return std::nullopt;
   return name;
+}
+
+// Reads a section that has as many bytes as there is room for.
+Status read_whole(const SnapshotReader& snapshot,
+                  std::string_view name,
+                  const std::string& path,
+                  std::span<std::byte> bytes) {
+  KAKEYA_ASSIGN_OR_RETURN(const SnapshotSection section, snapshot.find(name));
+  if (section.length != bytes.size()) {
+    return data_loss("{}: section {}: expected {} bytes, got {}", path, name, bytes.size(),
+                     section.length);
+  }
+  return snapshot.read(section, [&](std::span<const std::byte> piece) {
+    std::ranges::copy(piece, bytes.begin());
+    bytes = bytes.subspan(piece.size());
+    return Status();
+  });
+}
+
+Result<PrefixRecord> read_record(const SnapshotReader& snapshot, const std::string& path) {
+  PrefixRecord record;
+  KAKEYA_TRY(read_whole(snapshot, "entry", path, std::as_writable_bytes(std::span(&record, 1))));
+  return record;
 }
 
 }  // namespace
@@ -122,19 +145,14 @@ std::optional<PrefixFile> PrefixFolder::look_at(const PrefixName& name,
 }
 
 Result<PrefixFile> PrefixFolder::read_header(const std::string& path) const {
-  KAKEYA_ASSIGN_OR_RETURN(SnapshotFile snapshot, SnapshotFile::open(path));
+  KAKEYA_ASSIGN_OR_RETURN(const SnapshotReader snapshot, SnapshotReader::open(path));
   const auto version = snapshot.key().find("prefix");
   if (version == snapshot.key().end() || version->second != kPrefixVersion) {
     return error(StatusCode::kUnimplemented, "{}: expected key prefix \"{}\", got another", path,
                  kPrefixVersion);
   }
-  KAKEYA_ASSIGN_OR_RETURN(const auto bytes, snapshot.section("entry"));
   PrefixFile file;
-  if (bytes.size() != sizeof(PrefixRecord)) {
-    return data_loss("{}: section entry: expected {} bytes, got {}", path, sizeof(PrefixRecord),
-                     bytes.size());
-  }
-  std::memcpy(&file.record, bytes.data(), sizeof(PrefixRecord));
+  KAKEYA_ASSIGN_OR_RETURN(file.record, read_record(snapshot, path));
   file.mode = mode_of_key(snapshot.key());
   file.name = name_of(file.mode, file.record);
   if (!is_possible(file.record) || path != path_of(file.name)) {
@@ -163,24 +181,25 @@ std::string PrefixFolder::path_of(const PrefixName& name) const {
   return fmt::format("{}/{}{}", dir_, text_of(name), kExtension);
 }
 
-Result<PrefixFolder::Contents> PrefixFolder::read(const PrefixFile& file,
-                                                  const SnapshotKey& key) const {
-  KAKEYA_ASSIGN_OR_RETURN(SnapshotFile snapshot, SnapshotFile::open(path_of(file.name)));
-  KAKEYA_TRY(snapshot.check_key(key_of(key)));
-  KAKEYA_ASSIGN_OR_RETURN(const auto record, snapshot.section("entry"));
-  if (record.size() != sizeof(PrefixRecord) ||
-      std::memcmp(record.data(), &file.record, sizeof(PrefixRecord)) != 0) {
-    return data_loss("{}: section entry: expected that of this name, got another", snapshot.path());
+Status PrefixFolder::read(const PrefixFile& file,
+                          const SnapshotKey& key,
+                          std::int64_t most_tokens,
+                          const Sink& sink) const {
+  const std::string path = path_of(file.name);
+  KAKEYA_ASSIGN_OR_RETURN(const SnapshotReader snapshot, SnapshotReader::open(path));
+  KAKEYA_ASSIGN_OR_RETURN(const PrefixRecord record, read_record(snapshot, path));
+  if (snapshot.key() != key_of(key) || record != file.record) {
+    return data_loss("{}: section entry: expected that of this name, got another", path);
   }
-  KAKEYA_ASSIGN_OR_RETURN(const auto tokens, snapshot.section("tokens"));
-  const auto count = static_cast<std::size_t>(file.record.length - file.record.begin);
-  if (tokens.size() != count * sizeof(TokenId)) {
-    return data_loss("{}: section tokens: expected {} bytes, got {}", snapshot.path(),
-                     count * sizeof(TokenId), tokens.size());
+  if (record.length > most_tokens) {
+    return data_loss("{}: section entry: expected at most {} tokens, got {}", path, most_tokens,
+                     record.length);
   }
-  KAKEYA_ASSIGN_OR_RETURN(const auto rows, snapshot.section("rows"));
-  return Contents{
-      std::move(snapshot), {reinterpret_cast<const TokenId*>(tokens.data()), count}, rows};
+  std::vector<TokenId> tokens(static_cast<std::size_t>(record.length - record.begin));
+  KAKEYA_TRY(read_whole(snapshot, "tokens", path, std::as_writable_bytes(std::span(tokens))));
+  KAKEYA_ASSIGN_OR_RETURN(const SnapshotSection rows, snapshot.find("rows"));
+  KAKEYA_TRY(sink.begin(std::move(tokens), rows.length));
+  return snapshot.read(rows, sink.append);
 }
 
 }  // namespace kakeya

@@ -8,10 +8,10 @@
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <optional>
 #include <span>
 #include <string>
-#include <system_error>
 #include <utility>
 #include <vector>
 
@@ -103,14 +103,19 @@ class PrefixFolder {
   // Nothing for a file that is gone. `why` is set to the error of one that is no entry.
   std::optional<PrefixFile> look_at(const PrefixName& name, std::optional<Error>& why) const;
 
-  struct Contents {
-    SnapshotFile file;  // where the others lie
-    std::span<const TokenId> tokens;
-    std::span<const std::byte> rows;
+  // Takes what a file holds: first its tokens and how many bytes of rows there are, then these in
+  // order, in pieces of a mebibyte at most. An error ends the reading.
+  struct Sink {
+    std::function<Status(std::vector<TokenId> tokens, std::uint64_t row_bytes)> begin;
+    std::function<Status(std::span<const std::byte> rows)> append;
   };
-  // The file as it was when it was found, of this key, its bytes checked. Errors: kNotFound,
-  // kDataLoss and those of SnapshotFile.
-  Result<Contents> read(const PrefixFile& file, const SnapshotKey& key) const;
+  // Reads the file as it was when it was found, of this key and of `most_tokens` at most. Only when
+  // this is done are the rows known to be whole. Errors: kNotFound, kDataLoss, kUnavailable; those
+  // of the sink.
+  Status read(const PrefixFile& file,
+              const SnapshotKey& key,
+              std::int64_t most_tokens,
+              const Sink& sink) const;
 
  private:
   Result<PrefixFile> read_header(const std::string& path) const;

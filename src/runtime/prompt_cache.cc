@@ -11,7 +11,7 @@ namespace kakeya {
 
 PromptCache::PromptCache(std::uint64_t limit_bytes,
                          MemoryBudget& budget,
-                         std::unique_ptr<PrefixFiles> files)
+                         std::unique_ptr<TimedPrefixFiles> files)
     : limit_(limit_bytes), budget_(budget), files_(std::move(files)) {
   budget_.set_reclaimer(this);
   if (files_ != nullptr) writer_ = std::thread([this] { write_entries(); });
@@ -35,8 +35,8 @@ PromptCache::Cursor::Cursor(PromptCache& cache, const SnapshotKey& key) : cache_
   auto& modes = cache_.modes_;
   auto mode = std::ranges::find(modes, key, &Mode::key);
   if (mode == modes.end()) {
-    const PrefixFiles* const files = cache_.files_.get();
-    mode = modes.emplace(modes.end(), key, files == nullptr ? 0 : files->mode_of(key));
+    const TimedPrefixFiles* const files = cache_.files_.get();
+    mode = modes.emplace(modes.end(), key, files == nullptr ? 0 : files->known().mode_of(key));
   }
   mode_ = &*mode;
   mode_->tree.attach(place_);
@@ -71,9 +71,9 @@ PromptCacheStatistics PromptCache::statistics() const {
           .lookups = lookups_,
           .hits = hits_,
           .tokens = tokens_,
-          .disk_limit_bytes = files_ == nullptr ? 0 : files_->limit(),
-          .disk_bytes = files_ == nullptr ? 0 : files_->bytes(),
-          .disk_entries = files_ == nullptr ? 0 : files_->num_files(),
+          .disk_limit_bytes = files_ == nullptr ? 0 : files_->known().limit(),
+          .disk_bytes = files_ == nullptr ? 0 : files_->known().bytes(),
+          .disk_entries = files_ == nullptr ? 0 : files_->known().num_files(),
           .disk_hits = file_hits_,
           .disk_tokens = file_tokens_,
           .disk_written = written_,
@@ -380,6 +380,7 @@ PromptCache::Entry* PromptCache::longest_beginning(const SnapshotKey& key,
 }
 
 CachedPrefix PromptCache::look_up(const SnapshotKey& key, std::span<const TokenId> tokens) {
+  if (files_ != nullptr) files_->look_again(files_->deadline());
   const std::lock_guard lock(mutex_);
   const Entry* entry = longest_beginning(key, tokens);
   CachedPrefix prefix;
@@ -387,7 +388,7 @@ CachedPrefix PromptCache::look_up(const SnapshotKey& key, std::span<const TokenI
   for (; entry != nullptr; entry = parent_of(*entry)) {
     prefix.bytes += entry->memory.size() + entry->rows.memory.size();
   }
-  if (files_ != nullptr) look_up_files(files_->mode_of(key), tokens, prefix);
+  if (files_ != nullptr) look_up_files(files_->known().mode_of(key), tokens, prefix);
   return prefix;
 }
 
@@ -413,7 +414,8 @@ std::uint64_t PromptCache::forget(const SnapshotKey& key,
   }
   // Its file is there then, to be deleted with the others.
   if (!forgotten.is_none()) copied_.wait(lock, [&] { return writing_ != forgotten; });
-  if (files_ != nullptr) freed += forget_files(files_->mode_of(key), tokens, keep);
+  lock.unlock();
+  if (files_ != nullptr) freed += forget_files(files_->known().mode_of(key), tokens, keep);
   return freed;
 }
 

@@ -18,9 +18,10 @@
 // The cost of a session's turn here does not grow with its text: entries are found by a tree of
 // tokens (TokenTree), in which a cursor of the session remembers how far it has been compared.
 //
-// With a folder (PrefixFiles) a thread of the cache writes each entry there, and a session whose
-// text reaches further in files than in memory brings these back as entries first, where reading
-// is faster than running by the speeds seen so far.
+// With a folder (TimedPrefixFiles) a thread of the cache writes each entry there, and a session
+// whose text reaches further in files than in memory brings these back as entries first, where
+// reading is faster than running by the speeds seen so far. No session waits for the folder longer
+// than PrefixPatience says.
 //
 // Thread-safe. Order of locks: the cache's, then the files' and the budget's; under the cache's
 // lock nothing is allocated that may ask the cache for memory. Rows are copied without the lock,
@@ -45,9 +46,9 @@
 #include "formats/snapshot_file.h"
 #include "kakeya/memory.h"
 #include "kakeya/types.h"
-#include "runtime/prefix_files.h"
 #include "runtime/session_parts.h"
 #include "runtime/session_rows.h"
+#include "runtime/timed_prefix_files.h"
 #include "runtime/token_tree.h"
 
 namespace kakeya {
@@ -66,7 +67,7 @@ class PromptCache final : public MemoryReclaimer {
   // then. At most `limit_bytes` are held. `files` may be null.
   PromptCache(std::uint64_t limit_bytes,
               MemoryBudget& budget,
-              std::unique_ptr<PrefixFiles> files = nullptr);
+              std::unique_ptr<TimedPrefixFiles> files = nullptr);
   // No cursor may be left. Waits until what it holds is in the files.
   ~PromptCache() override;
   PromptCache(const PromptCache&) = delete;
@@ -234,15 +235,33 @@ class PromptCache final : public MemoryReclaimer {
   void write_entry(std::unique_lock<std::mutex>& lock, Entry& entry);
   // Gives up what is being written, and waits until nothing of it is held.
   void stop_writing(std::unique_lock<std::mutex>& lock);
-  // As look_up() and forget(), of files.
+  // As look_up() and forget(), of files; the first with the lock held.
   void look_up_files(std::uint64_t mode, std::span<const TokenId> tokens, CachedPrefix& prefix);
   std::uint64_t forget_files(std::uint64_t mode, std::span<const TokenId> tokens, Position keep);
   // Without the lock: makes entries of files whose texts the session's begins with, if they reach
   // further than it and memory do, and reading them pays.
   void read_files(Cursor& cursor, const SessionParts& parts);
+  // A file that is being read, and what becomes an entry.
+  struct Incoming {
+    PrefixFiles::File file;
+    std::vector<TokenId> text;
+    Entry* parent = nullptr;  // held while there is memory
+    SessionRows rows;
+    std::optional<Memory> memory;
+    std::uint64_t row_bytes = 0;
+    std::uint64_t done = 0;  // of these
+  };
   // Makes an entry of one file, whose parent must be in memory. Errors: kDataLoss for contents that
   // no session of this kind has, kResourceExhausted without memory; those of PrefixFiles::read().
-  Status read_file(Mode& mode, const SessionParts& parts, const PrefixFiles::File& file);
+  Status read_file(Mode& mode,
+                   const SessionParts& parts,
+                   const PrefixFiles::File& file,
+                   TimedPrefixFiles::Clock::time_point deadline);
+  // Checks what the file says of itself, and takes memory for its rows.
+  Status begin_reading(const SessionParts& parts,
+                       std::span<const TokenId> tokens,
+                       std::uint64_t row_bytes,
+                       Incoming& incoming);
   Status check_contents(const SessionParts& parts,
                         const PrefixFiles::File& file,
                         std::span<const TokenId> text,
@@ -252,7 +271,7 @@ class PromptCache final : public MemoryReclaimer {
 
   const std::uint64_t limit_;
   MemoryBudget& budget_;
-  const std::unique_ptr<PrefixFiles> files_;  // null: none
+  const std::unique_ptr<TimedPrefixFiles> files_;  // null: none
   mutable std::mutex mutex_;
   std::condition_variable copied_;
   std::list<Mode> modes_;

@@ -1,6 +1,6 @@
 // The part of the prompt cache that writes entries to files and brings them back.
 #include <algorithm>
-#include <cstring>
+#include <chrono>
 #include <utility>
 
 #include "base/check.h"
@@ -55,7 +55,7 @@ void PromptCache::name_entry(Entry& entry, std::span<const TokenId> tokens) {
   if (files_ == nullptr) return;
   entry.name = PrefixFolder::name_of(entry.mode->in_files, record_of(entry, tokens));
   names_.insert_or_assign(entry.name, &entry);
-  if (files_->file(entry.name)) return;
+  if (files_->known().file(entry.name)) return;
   entry.waits = true;
   to_write_.push_back(entry.name);
   has_work_.notify_all();
@@ -100,16 +100,19 @@ void PromptCache::write_entry(std::unique_lock<std::mutex>& lock, Entry& entry) 
   const std::span<const std::byte> rows(entry.rows.memory.data(), entry.row_bytes);
   lock.unlock();
   const Status done = files_->write(
-      file, key, entry.tokens, rows, [&] { return !gives_way_; }, lock_and_release);
+      file, key, entry.tokens, rows, [&] { return !gives_way_ || !writing_holds_; },
+      lock_and_release);
   lock.lock();
   if (writing_holds_) release_entry();
   writing_ = {};
   if (!done) {
     ++dropped_;
     const StatusCode code = done.error().code();
-    const bool expected = code == StatusCode::kCancelled || code == StatusCode::kResourceExhausted;
+    const bool expected = code == StatusCode::kCancelled ||
+                          code == StatusCode::kResourceExhausted ||
+                          code == StatusCode::kDeadlineExceeded;  // it is noted already
     if (!expected && !std::exchange(disk_refused_, true)) {
-      files_->note("the prompt cache goes on without a file: " + done.error().message());
+      files_->known().note("the prompt cache goes on without a file: " + done.error().message());
     }
     return;
   }
@@ -136,13 +139,14 @@ bool PromptCache::reading_pays(std::uint64_t bytes, Position tokens) const {
   if (read_seconds_ <= 0.0 || run_rows_ <= 0.0) return true;
   const double reading = static_cast<double>(bytes) * read_seconds_ / read_bytes_;
   const double running = static_cast<double>(tokens) * run_seconds_ / run_rows_;
-  return reading < running;
+  const std::chrono::duration<double> most = files_->patience().reader;
+  return reading < std::min(running, most.count());
 }
 
 std::vector<PrefixFiles::File> PromptCache::chain_of(PrefixName name) const {
   std::vector<PrefixFiles::File> chain;
   for (; !name.is_none() && !names_.contains(name); name = chain.back().record.parent) {
-    auto file = files_->file(name);
+    auto file = files_->known().file(name);
     // A chain that does not get shorter is none of ours, and might have no end.
     if (!file || (!chain.empty() && file->record.begin >= chain.back().record.begin)) return {};
     chain.push_back(*file);
@@ -154,10 +158,12 @@ void PromptCache::read_files(Cursor& cursor, const SessionParts& parts) {
   const std::span<const TokenId> tokens = parts.timeline->tokens();
   const Position held = parts.timeline->position();
   const Position most = std::ssize(tokens) - 1;
+  const auto deadline = files_->deadline();
+  files_->look_again(deadline);
   std::unique_lock lock(mutex_);
   Mode& mode = *cursor.mode_;
   const Position have = std::max(held, find(cursor, parts, tokens, held + kLeastGain, most).length);
-  for (const auto& start : files_->find(mode.in_files, tokens, have + kLeastGain, most)) {
+  for (const auto& start : files_->known().find(mode.in_files, tokens, have + kLeastGain, most)) {
     std::vector<PrefixFiles::File> chain = chain_of(start.name);
     if (chain.empty()) continue;
     std::uint64_t bytes = 0;
@@ -167,11 +173,9 @@ void PromptCache::read_files(Cursor& cursor, const SessionParts& parts) {
     const Stopwatch watch;
     Status done;
     for (; done && !chain.empty(); chain.pop_back()) {
-      done = read_file(mode, parts, chain.back());
-      if (done) continue;
-      const StatusCode code = done.error().code();
-      if (code != StatusCode::kResourceExhausted) files_->leave(chain.back().name, done.error());
+      done = read_file(mode, parts, chain.back(), deadline);
     }
+    if (!done && done.error().code() == StatusCode::kDeadlineExceeded) return;
     lock.lock();
     if (!done) continue;
     read_bytes_ += static_cast<double>(bytes);
@@ -179,7 +183,7 @@ void PromptCache::read_files(Cursor& cursor, const SessionParts& parts) {
     ++file_hits_;
     file_tokens_ += start.length - have;
     lock.unlock();
-    files_->use(start.name);
+    files_->use(start.name, deadline);
     return;
   }
 }
@@ -215,61 +219,92 @@ Status PromptCache::check_contents(const SessionParts& parts,
   return {};
 }
 
-Status PromptCache::read_file(Mode& mode,
-                              const SessionParts& parts,
-                              const PrefixFiles::File& file) {
-  KAKEYA_ASSIGN_OR_RETURN(const PrefixFolder::Contents contents, files_->read(file, mode.key));
-  const PrefixRecord& record = file.record;
-  std::unique_lock lock(mutex_);
-  if (names_.contains(file.name)) return {};  // another session was faster
-  Entry* parent = nullptr;
-  std::vector<TokenId> text;
+Status PromptCache::begin_reading(const SessionParts& parts,
+                                  std::span<const TokenId> tokens,
+                                  std::uint64_t row_bytes,
+                                  Incoming& incoming) {
+  const PrefixRecord& record = incoming.file.record;
+  const std::lock_guard lock(mutex_);
   if (!record.parent.is_none()) {
     const auto found = names_.find(record.parent);
     if (found == names_.end()) {
       return error(StatusCode::kResourceExhausted, "the file's parent was given up");
     }
-    parent = found->second;
-    text = text_of(*parent);
-    if (std::ssize(text) < record.begin) return data_loss("section entry: no parent is so short");
-    text.resize(static_cast<std::size_t>(record.begin));
-  }
-  text.insert(text.end(), contents.tokens.begin(), contents.tokens.end());
-  SessionRows rows;
-  KAKEYA_TRY(check_contents(parts, file, text, parent, contents.rows.size(), rows));
-  begin_copy(parent);
-  std::optional<Memory> memory =
-      allocate(contents.rows.size(), record.length - record.begin, parent);
-  if (memory) {
-    rows.memory = std::move(memory->rows);
-    lock.unlock();
-    if (!contents.rows.empty()) {
-      std::memcpy(rows.memory.data(), contents.rows.data(), contents.rows.size());
+    incoming.parent = found->second;
+    incoming.text = text_of(*incoming.parent);
+    if (std::ssize(incoming.text) < record.begin) {
+      return data_loss("section entry: no parent is so short");
     }
-    lock.lock();
+    incoming.text.resize(static_cast<std::size_t>(record.begin));
   }
-  end_copy(parent);
-  if (!memory) return error(StatusCode::kResourceExhausted, "the cache has no room for a file");
-  if (names_.contains(file.name)) {
-    memory->rows = std::move(rows.memory);
+  incoming.text.insert(incoming.text.end(), tokens.begin(), tokens.end());
+  incoming.row_bytes = row_bytes;
+  KAKEYA_TRY(check_contents(parts, incoming.file, incoming.text, incoming.parent, row_bytes,
+                            incoming.rows));
+  begin_copy(incoming.parent);
+  incoming.memory = allocate(row_bytes, record.length - record.begin, incoming.parent);
+  if (!incoming.memory) {
+    end_copy(incoming.parent);
+    return error(StatusCode::kResourceExhausted, "the cache has no room for a file");
+  }
+  incoming.rows.memory = std::move(incoming.memory->rows);
+  return {};
+}
+
+Status PromptCache::read_file(Mode& mode,
+                              const SessionParts& parts,
+                              const PrefixFiles::File& file,
+                              TimedPrefixFiles::Clock::time_point deadline) {
+  {
+    const std::lock_guard lock(mutex_);
+    if (names_.contains(file.name)) return {};  // another session was faster
+  }
+  Incoming incoming;
+  incoming.file = file;
+  const PrefixFolder::Sink sink = {.begin =
+                                       [&](std::vector<TokenId> tokens, std::uint64_t row_bytes) {
+                                         return begin_reading(parts, tokens, row_bytes, incoming);
+                                       },
+                                   .append = [&](std::span<const std::byte> rows) -> Status {
+                                     std::ranges::copy(rows,
+                                                       incoming.rows.memory.data() + incoming.done);
+                                     incoming.done += rows.size();
+                                     return {};
+                                   }};
+  const Position most = parts.timeline->cache().spec().context;
+  const Status done = files_->read(file, mode.key, most, sink, deadline);
+  if (!done) {
+    // Neither for want of memory nor because the folder gave nothing: it may next time.
+    const StatusCode code = done.error().code();
+    const bool is_slow = code == StatusCode::kDeadlineExceeded && incoming.done > 0;
+    if (is_slow ||
+        (code != StatusCode::kDeadlineExceeded && code != StatusCode::kResourceExhausted)) {
+      files_->known().leave(file.name, done.error());
+    }
+  }
+  const std::lock_guard lock(mutex_);
+  if (!incoming.memory) return done;
+  end_copy(incoming.parent);
+  if (!done || names_.contains(file.name)) {
+    incoming.memory->rows = std::move(incoming.rows.memory);
   } else {
     TokenTree::Cursor place;
     mode.tree.attach(place);
-    lookup_cost_ += mode.tree.advance(place, 0, text);
-    Entry& entry = add(mode, place, text, record.begin, std::move(rows), contents.rows.size(),
-                       parent, *memory);
+    lookup_cost_ += mode.tree.advance(place, 0, incoming.text);
+    Entry& entry = add(mode, place, incoming.text, file.record.begin, std::move(incoming.rows),
+                       incoming.row_bytes, incoming.parent, *incoming.memory);
     mode.tree.detach(place);
-    name_entry(entry, text);
+    name_entry(entry, incoming.text);
   }
-  give_back(*memory);
-  return {};
+  give_back(*incoming.memory);
+  return done;
 }
 
 void PromptCache::look_up_files(std::uint64_t mode,
                                 std::span<const TokenId> tokens,
                                 CachedPrefix& prefix) {
-  for (const auto& start : files_->find(mode, tokens, 1, std::ssize(tokens))) {
-    auto file = files_->file(start.name);
+  for (const auto& start : files_->known().find(mode, tokens, 1, std::ssize(tokens))) {
+    auto file = files_->known().file(start.name);
     if (!file || file->record.length != start.length) continue;  // of a longer text
     if (!names_.contains(start.name) && chain_of(start.name).empty()) continue;
     prefix.tokens = std::max(prefix.tokens, start.length);
@@ -277,7 +312,7 @@ void PromptCache::look_up_files(std::uint64_t mode,
     while (file && file->record.begin < begin) {
       prefix.disk_bytes += file->bytes;
       begin = file->record.begin;
-      file = files_->file(file->record.parent);
+      file = files_->known().file(file->record.parent);
     }
     return;
   }
@@ -287,10 +322,13 @@ std::uint64_t PromptCache::forget_files(std::uint64_t mode,
                                         std::span<const TokenId> tokens,
                                         Position keep) {
   std::uint64_t freed = 0;
-  for (const auto& start : files_->find(mode, tokens, keep + 1, std::ssize(tokens))) {
-    const auto file = files_->file(start.name);
+  for (const auto& start : files_->known().find(mode, tokens, keep + 1, std::ssize(tokens))) {
+    const auto file = files_->known().file(start.name);
     if (!file || file->record.length != start.length) continue;  // a longer text
-    if (names_.contains(start.name)) return freed;               // other texts need it
+    {
+      const std::lock_guard lock(mutex_);
+      if (names_.contains(start.name)) return freed;  // other texts need it
+    }
     const std::uint64_t bytes = files_->remove(start.name);
     if (bytes == 0) return freed;
     freed += bytes;

@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <fstream>
+#include <functional>
 #include <memory>
 #include <span>
 #include <string>
@@ -31,9 +32,12 @@ class PrefixFilesTest : public testing::Test {
  protected:
   std::string dir() const { return folder_.path("cache"); }
 
-  std::unique_ptr<PrefixFiles> open(std::uint64_t limit,
-                                    PrefixFiles::BeforeAccess before_access = {}) {
-    return PrefixFiles::open(dir(), limit, "", {}, std::move(before_access)).value();
+  using BeforeAccess = std::function<Status(PrefixFiles::Access)>;
+  std::unique_ptr<PrefixFiles> open(std::uint64_t limit, BeforeAccess before_access = {}) {
+    auto files = std::make_unique<PrefixFiles>(PrefixFiles::Options{
+        .dir = dir(), .limit_bytes = limit, .before_access = std::move(before_access)});
+    EXPECT_TRUE(files->start().has_value());
+    return files;
   }
 
   // All files in the folder, and their bytes.
@@ -75,9 +79,9 @@ PrefixFiles::File file_of(const PrefixFiles& files, int text, const PrefixFiles:
 Status write_text(PrefixFiles& files, int text, const PrefixFiles::File* parent = nullptr) {
   const PrefixFiles::File file = file_of(files, text, parent);
   const std::vector<TokenId> tokens(static_cast<std::size_t>(10 - file.record.begin), text);
-  const std::vector<std::byte> rows(kRowBytes);
   return files.write(
-      file, {}, tokens, std::as_bytes(std::span(rows)), [] { return true; }, [] {});
+      file, {}, tokens, kRowBytes, [](std::uint64_t, std::span<std::byte>) { return Status(); },
+      [] {});
 }
 
 bool holds(const PrefixFiles& files, int text) {
@@ -179,7 +183,8 @@ TEST_F(PrefixFilesTest, KnowsWhatOthersHaveUsed) {
 
 TEST_F(PrefixFilesTest, AFullDiskMakesRoomAndGoesOn) {
   constexpr std::uint64_t kDisk = 6 * kFileBytes;
-  const auto files = open(std::uint64_t{1} << 30, [&]() -> Status {
+  const auto files = open(std::uint64_t{1} << 30, [&](PrefixFiles::Access what) -> Status {
+    if (what != PrefixFiles::Access::kWrite) return {};
     std::uint64_t finished = 0;
     for (const std::string& name : names()) {
       if (name.ends_with(".prefix")) finished += std::filesystem::file_size(dir() + "/" + name);

@@ -12,6 +12,7 @@
 #include <filesystem>
 #include <fstream>
 #include <memory>
+#include <span>
 #include <string>
 #include <thread>
 #include <vector>
@@ -46,8 +47,8 @@ void lie(const std::string& path, std::size_t number, std::int64_t change) {
   numbers[number] += change;
   record = std::bit_cast<PrefixRecord>(numbers);
   const std::filesystem::path folder = std::filesystem::path(path).parent_path();
-  const auto files = PrefixFiles::open(folder, 1 << 30, file.key().at("tables"), {}).value();
-  const PrefixName name = PrefixFolder::name_of(files->mode_of(file.key()), record);
+  const PrefixFolder files(folder, file.key().at("tables"));
+  const PrefixName name = PrefixFolder::name_of(files.mode_of(file.key()), record);
   auto writer =
       SnapshotWriter::create(folder / fmt::format("{:016x}{:016x}.prefix", name.high, name.low))
           .value();
@@ -323,6 +324,31 @@ TEST_F(PromptCacheFiles, PositionsThatLieDoNoHarm) {
   }
   EXPECT_GE(tried, kNumbers);
   EXPECT_GE(lies, tried);
+}
+
+// The rows of one text with the tokens of another, all of whose checksums are right but that of the
+// text.
+TEST_F(PromptCacheFiles, AnotherTextIsNotTaken) {
+  const Ids prompt = random_ids(300, 1);
+  const Ids other = random_ids(300, 2);
+  answer_of(*open("none"), prompt);
+  for (const std::string& path : files()) {
+    if (!record_of(path).parent.is_none()) continue;
+    SnapshotFile file = SnapshotFile::open(path).value();
+    auto writer = SnapshotWriter::create(path).value();
+    ASSERT_OK(writer.add("entry", file.section("entry").value()));
+    ASSERT_OK(writer.add("tokens", std::as_bytes(std::span(other))));
+    ASSERT_OK(writer.add("rows", file.section("rows").value()));
+    ASSERT_OK(writer.finish(file.key()));
+  }
+  const auto plain = open_engine(demo_options("none"));
+  const auto engine = open("none");
+  for (const Ids& text : {joined({prompt, {5}}), joined({other, {5}})}) {
+    const DiskAnswer answer = answer_of(*engine, text);
+    EXPECT_EQ(answer.kept, 0);
+    EXPECT_EQ(answer.stream, answer_of(*plain, text).stream);
+  }
+  EXPECT_EQ(notes().size(), 1U);
 }
 
 TEST_F(PromptCacheFiles, ADiskThatRefusesIsNotedOnce) {
