@@ -1,6 +1,7 @@
 #include <nlohmann/json.hpp>
 #include <utility>
 
+#include "base/bounded_json.h"
 #include "service/json_text.h"
 #include "service/qwen_calls.h"
 
@@ -8,6 +9,9 @@ namespace kakeya::service {
 namespace {
 
 using nlohmann::ordered_json;
+
+// Arguments, in their call.
+constexpr JsonLimits kLimits = {.depth = ToolParser::kMostNesting + 1};
 
 // The name of a call, empty if the object has none.
 std::string name_of_call(const ordered_json& object) {
@@ -44,7 +48,7 @@ void QwenJsonCalls::read_body(char byte) {
 }
 
 bool QwenJsonCalls::begin_arguments() {
-  const auto begun = ordered_json::parse(object_ + "}}", nullptr, /*allow_exceptions=*/false);
+  const ordered_json begun = read_json(object_ + "}}", kLimits).value_or(ordered_json());
   const std::string name = name_of_call(begun);
   if (name.empty() || begun.size() != 2 || !begun.contains("arguments")) return false;
   begin_call(name);
@@ -59,7 +63,7 @@ void QwenJsonCalls::read_whole() {
     held_.clear();
     return end_body();
   }
-  const auto object = ordered_json::parse(object_, nullptr, /*allow_exceptions=*/false);
+  const ordered_json object = read_json(object_, kLimits).value_or(ordered_json());
   const std::string name = name_of_call(object);
   const auto found = name.empty() ? object.end() : object.find("arguments");
   const bool has_none = found == object.end() || found->is_null();

@@ -2,6 +2,7 @@
 #include <nlohmann/json.hpp>
 #include <utility>
 
+#include "base/bounded_json.h"
 #include "base/json_size.h"
 #include "service/qwen_calls.h"
 
@@ -14,19 +15,22 @@ constexpr std::string_view kParameterTag = "<parameter=";
 constexpr std::string_view kValueEnd = "\n</parameter>";
 
 // True of a schema that takes texts and nothing else.
-bool takes_text(const nlohmann::json& schema) {
+bool takes_text(const nlohmann::ordered_json& schema) {
   const auto type = schema.is_object() ? schema.find("type") : schema.end();
   return schema.is_object() && type != schema.end() && *type == "string";
 }
 
 // Appends the tool's name with each of its parameters that is a text.
-void add_texts(const nlohmann::json& tool, std::vector<std::pair<std::string, std::string>>& out) {
-  const nlohmann::json function =
-      tool.is_object() ? tool.value("function", nlohmann::json()) : nlohmann::json();
+void add_texts(const nlohmann::ordered_json& tool,
+               std::vector<std::pair<std::string, std::string>>& out) {
+  const nlohmann::ordered_json function = tool.is_object()
+                                              ? tool.value("function", nlohmann::ordered_json())
+                                              : nlohmann::ordered_json();
   if (!function.is_object() || !function.contains("name") || !function["name"].is_string()) return;
-  const nlohmann::json parameters = function.value("parameters", nlohmann::json());
-  const nlohmann::json properties =
-      parameters.is_object() ? parameters.value("properties", nlohmann::json()) : nlohmann::json();
+  const nlohmann::ordered_json parameters = function.value("parameters", nlohmann::ordered_json());
+  const nlohmann::ordered_json properties =
+      parameters.is_object() ? parameters.value("properties", nlohmann::ordered_json())
+                             : nlohmann::ordered_json();
   if (!properties.is_object()) return;
   for (const auto& [key, schema] : properties.items()) {
     if (takes_text(schema)) out.emplace_back(function["name"].get<std::string>(), key);
@@ -51,7 +55,7 @@ std::string_view without_blanks(std::string_view text) {
 QwenXmlCalls::QwenXmlCalls(const std::vector<std::string>& tools, bool one_call)
     : TaggedCalls(one_call) {
   for (const std::string& tool : tools) {
-    add_texts(nlohmann::json::parse(tool, nullptr, /*allow_exceptions=*/false), texts_);
+    add_texts(read_json(tool).value_or(nlohmann::ordered_json()), texts_);
   }
   std::ranges::sort(texts_);
 }
@@ -169,8 +173,8 @@ bool QwenXmlCalls::end_value() {
   }
   const std::string_view trimmed = json_word(without_blanks(value_));
   if (json_size(trimmed).depth > kMostNesting) return false;
-  const bool is_json = nlohmann::json::accept(trimmed);
-  add_arguments(key_ + (is_json ? std::string(trimmed) : '"' + json_escaped(value_) + '"'));
+  add_arguments(key_ +
+                (is_json(trimmed) ? std::string(trimmed) : '"' + json_escaped(value_) + '"'));
   return true;
 }
 

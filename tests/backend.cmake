@@ -45,7 +45,7 @@ if(KAKEYA_WITH_MLX)
   set_target_properties(mlx_kernels_test PROPERTIES DISABLE_PRECOMPILE_HEADERS ON)
   target_link_libraries(mlx_kernels_test PRIVATE MLX::mlx)
 endif()
-kakeya_test(thread_pool_test base/control_group_test.cc base/thread_pool_test.cc base/timed_thread_test.cc)
+kakeya_test(thread_pool_test base/bounded_json_test.cc base/control_group_test.cc base/thread_pool_test.cc base/timed_thread_test.cc)
 # Named so that the log of `make test` shows which units ran natively and which by a twin.
 kakeya_test(instruction_sets_test twin/instruction_sets_test.cc twin/instructions_test.cc)
 # Of the kernels as they are compiled for cards.

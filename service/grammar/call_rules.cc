@@ -3,6 +3,7 @@
 #include <nlohmann/json.hpp>
 #include <utility>
 
+#include "base/bounded_json.h"
 #include "base/status.h"
 #include "service/grammar/json_rules.h"
 #include "service/grammar/schema.h"
@@ -37,7 +38,7 @@ class CallWriter {
   Result<Expression> behind_begin() {
     std::vector<Expression> ways;
     for (const std::string& text : calls_.tools) {
-      const ordered_json tool = ordered_json::parse(text, nullptr, false);
+      const ordered_json tool = read_json(text).value_or(ordered_json());
       const ordered_json function =
           tool.is_object() ? tool.value("function", ordered_json()) : tool;
       if (!function.is_object() || !function.value("name", ordered_json()).is_string()) continue;

@@ -6,6 +6,7 @@
 #include <map>
 #include <set>
 
+#include "base/bounded_json.h"
 #include "base/status.h"
 #include "service/grammar/schema_types.h"
 
@@ -452,14 +453,6 @@ class SchemaReader {
   std::size_t values_ = 0;
 };
 
-// True if values lie within more than `most` others.
-bool is_deeper(const ordered_json& json, int most) {
-  if (!json.is_structured()) return false;
-  if (most == 0) return true;
-  return std::ranges::any_of(json,
-                             [&](const ordered_json& part) { return is_deeper(part, most - 1); });
-}
-
 }  // namespace
 
 Result<SchemaDocument> read_schema(std::string_view json, const SchemaOptions& options) {
@@ -467,20 +460,9 @@ Result<SchemaDocument> read_schema(std::string_view json, const SchemaOptions& o
     return error(StatusCode::kInvalidArgument, "JSON schema: expected at most {} bytes, got {}",
                  kMostSchemaBytes, json.size());
   }
-  ordered_json parsed;
-  try {
-    parsed = ordered_json::parse(json);
-  } catch (const ordered_json::parse_error& failure) {
-    return error(StatusCode::kInvalidArgument,
-                 "JSON schema: expected JSON, got an error at byte {}", failure.byte);
-  } catch (const ordered_json::out_of_range&) {
-    return error(StatusCode::kInvalidArgument, "JSON schema: a number is beyond those of JSON");
-  }
-  if (is_deeper(parsed, 3 * kMostLevels)) {
-    return error(StatusCode::kInvalidArgument, "JSON schema: expected at most {} levels",
-                 3 * kMostLevels);
-  }
-  return SchemaReader(parsed, options).read();
+  const auto parsed = read_json(json, {.depth = 3 * kMostLevels});
+  if (!parsed) return Unexpected(parsed.error().with_context("JSON schema"));
+  return SchemaReader(*parsed, options).read();
 }
 
 }  // namespace kakeya::service

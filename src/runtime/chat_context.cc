@@ -3,6 +3,7 @@
 #include <cstddef>
 #include <utility>
 
+#include "base/bounded_json.h"
 #include "base/status.h"
 
 namespace kakeya {
@@ -10,46 +11,42 @@ namespace {
 
 using nlohmann::ordered_json;
 
-constexpr std::size_t kMostNesting = 64;  // of JSON in tools and arguments
+// Variables of a template, each of which it compares a name with that it looks for.
+constexpr std::size_t kMostVariables = 256;
 
 // A copy of the value with every text and name of a member hidden.
-Result<ordered_json> hide_texts(const ordered_json& json, const HideText& hide, std::size_t depth) {
-  if (depth > kMostNesting) {
-    return invalid_argument("expected at most {} levels of JSON, got more", kMostNesting);
-  }
+ordered_json hide_texts(const ordered_json& json, const HideText& hide) {
   if (json.is_string()) return ordered_json(hide(json.get_ref<const std::string&>()));
   if (json.is_array()) {
     ordered_json list = ordered_json::array();
     for (const ordered_json& item : json) {
-      KAKEYA_ASSIGN_OR_RETURN(ordered_json hidden, hide_texts(item, hide, depth + 1));
-      list.push_back(std::move(hidden));
+      list.push_back(hide_texts(item, hide));
     }
     return list;
   }
   if (!json.is_object()) return json;
   ordered_json object = ordered_json::object();
   for (const auto& [name, item] : json.items()) {
-    KAKEYA_ASSIGN_OR_RETURN(ordered_json hidden, hide_texts(item, hide, depth + 1));
-    object[hide(name)] = std::move(hidden);
+    append_member(object, hide(name), hide_texts(item, hide));
   }
   return object;
 }
 
 Result<ordered_json> read_object(std::string_view text, const HideText& hide) {
-  const auto json = ordered_json::parse(text, nullptr, /*allow_exceptions=*/false);
-  if (json.is_discarded()) return invalid_argument("expected a JSON object, got no JSON");
+  KAKEYA_ASSIGN_OR_RETURN(const ordered_json json, read_json(text));
   if (!json.is_object()) {
     return invalid_argument("expected a JSON object, got a JSON {}", json.type_name());
   }
-  return hide_texts(json, hide, 0);
+  return hide_texts(json, hide);
 }
 
 Result<ordered_json> call_context(const ToolCall& call, const HideText& hide) {
   ordered_json function = {{"name", hide(call.name)}, {"arguments", ordered_json::object()}};
   if (!call.arguments.empty()) {
-    const auto parsed = ordered_json::parse(call.arguments, nullptr, /*allow_exceptions=*/false);
-    if (parsed.is_object()) {
-      KAKEYA_ASSIGN_OR_RETURN(function["arguments"], hide_texts(parsed, hide, 0));
+    KAKEYA_TRY(check_json_size(call.arguments));
+    const Result<ordered_json> parsed = read_json(call.arguments);
+    if (parsed && parsed->is_object()) {
+      function["arguments"] = hide_texts(*parsed, hide);
     } else {
       function["arguments"] = hide(call.arguments);  // cut off, as clients repeat it
     }
@@ -105,6 +102,10 @@ Result<ordered_json> chat_context(std::span<const ChatMessage> messages,
   if (!options.arguments.empty()) {
     auto arguments = read_object(options.arguments, hide);
     if (!arguments) return Unexpected(arguments.error().with_context("what the template is told"));
+    if (arguments->size() > kMostVariables) {
+      return invalid_argument("what the template is told: expected at most {} variables, got {}",
+                              kMostVariables, arguments->size());
+    }
     context = std::move(arguments).value();
   }
   context["messages"] = ordered_json::array();

@@ -6,6 +6,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <ctime>
 #include <optional>
 #include <set>
 #include <string>
@@ -180,7 +181,27 @@ TEST(ChatContext, WhatIsNoObjectIsRefusedInOneLine) {
   }
   refused(kWeatherQuestion, {.arguments = "[1]"},
           "what the template is told: expected a JSON object, got a JSON array");
+  std::string variables = "{\"a\": 0";
+  for (int i = 0; i < 256; ++i) variables += ", \"v" + std::to_string(i) + "\": 0";
+  refused(kWeatherQuestion, {.arguments = variables + "}"},
+          "what the template is told: expected at most 256 variables, got 257");
   ASSERT_OK(engine->apply_chat_template(std::vector{kWeatherQuestion, calling("{\"a\": [1]}")}));
+}
+
+// Of 100,000 members each, which took a minute when each was compared with all before it.
+TEST(ChatContext, ManyMembersTakeTimeByTheirNumber) {
+  std::string members = "{\"a\": 0";
+  for (int i = 0; i < 100'000; ++i) members += ", \"" + std::to_string(i) + "\": 0";
+  members += "}";
+  const ChatMessage turn = {
+      .role = "assistant", .content = "", .tool_calls = {{.name = "f", .arguments = members}}};
+  const std::clock_t begin = std::clock();
+  const auto context = chat_context(
+      {&turn, 1}, {.tools = {members}, .arguments = "{\"a\":" + members + "}"}, kShowAll);
+  ASSERT_OK(context);
+  EXPECT_EQ((*context)["tools"][0].size(), 100'001U);
+  EXPECT_EQ((*context)["a"].size(), 100'001U);
+  EXPECT_LT(std::clock() - begin, 10 * CLOCKS_PER_SEC);
 }
 
 // A call that was cut off stays in the history that a client repeats.

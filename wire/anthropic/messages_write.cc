@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "base/bounded_json.h"
 #include "service/json_text.h"
 
 namespace kakeya::anthropic {
@@ -69,7 +70,7 @@ bool add_blocks(ordered_json& content, const service::AnswerPiece& piece) {
   for (const service::ToolCallPiece& call : piece.tool_calls) {
     add_text(content, text.substr(done, call.at - done));
     done = call.at;
-    ordered_json input = ordered_json::parse(call.arguments, nullptr, /*allow_exceptions=*/false);
+    ordered_json input = read_json(call.arguments).value_or(ordered_json());
     if (!input.is_object()) {
       add_text(content, call.arguments);
       continue;

@@ -7,6 +7,6 @@ namespace kakeya::wire {
 
 inline constexpr std::size_t kMostMessages = 4096;
 inline constexpr std::size_t kMostTools = 1024;
-inline constexpr std::size_t kMostValuesOfATool = 4096;  // reading members in order is quadratic
+inline constexpr std::size_t kMostValuesOfATool = 4096;  // a template walks over them
 
 }  // namespace kakeya::wire

@@ -6,6 +6,7 @@
 #include <chrono>
 #include <utility>
 
+#include "base/bounded_json.h"
 #include "service/json_text.h"
 
 namespace kakeya::ollama {
@@ -16,7 +17,7 @@ using service::json_text;
 
 // {"function": {"name", "arguments": {...}}}; null for one that has broken off.
 ordered_json call_json(const service::ToolCallPiece& call) {
-  ordered_json arguments = ordered_json::parse(call.arguments, nullptr, false);
+  ordered_json arguments = read_json(call.arguments).value_or(ordered_json());
   if (!arguments.is_object()) return {};
   return {{"function", {{"name", call.name}, {"arguments", std::move(arguments)}}}};
 }

@@ -6,6 +6,7 @@
 #include <string>
 #include <utility>
 
+#include "base/bounded_json.h"
 #include "wire/http/json_parts.h"
 
 namespace kakeya::openai {
@@ -145,13 +146,13 @@ void read_format(JsonReader& reader,
   ordered_json given = ordered_json::object();
   for (const char* field : kFields) {
     if (reader.find(body, field) == nullptr) continue;
-    // The field once more, for its members' order. Parsing so takes time by the square of them.
+    // The field once more, for its members' order.
     const std::string_view own = wire::member_text(text, field);
     if (own.size() > kMostFormatBytes) {
       return reader.refuse(field, fmt::format("at most {} bytes", kMostFormatBytes),
                            std::to_string(own.size()));
     }
-    given[field] = ordered_json::parse(own);
+    given[field] = read_json(own).value_or(ordered_json());
   }
   if (!reader.failed()) FormatReader(reader, out).read(given);
 }

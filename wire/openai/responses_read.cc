@@ -8,6 +8,7 @@
 #include <string>
 #include <utility>
 
+#include "base/bounded_json.h"
 #include "wire/http/json_parts.h"
 #include "wire/http/json_reader.h"
 #include "wire/openai/completion_read.h"
@@ -187,10 +188,10 @@ void read_logprobs(JsonReader& reader, const Json& body, ResponseWish& out) {
 void repeat_tools(const Json& body, std::string_view text, ResponseWish& out) {
   using service::ToolChoice;
   const auto tools = body.find("tools");
-  // Each tool is small enough for reading members in order.
   const bool given = tools != body.end() && tools->is_array() && !tools->empty();
   out.repeated["tools"] =
-      given ? ordered_json::parse(wire::member_text(text, "tools")) : ordered_json::array();
+      given ? read_json(wire::member_text(text, "tools")).value_or(ordered_json::array())
+            : ordered_json::array();
   ordered_json& choice = out.repeated["tool_choice"];
   switch (out.answer.tool_choice) {
     case ToolChoice::kAuto:

@@ -2,12 +2,16 @@
 
 #include <nlohmann/json.hpp>
 
+#include "base/bounded_json.h"
 #include "service/json_text.h"
 
 namespace kakeya::openai {
 namespace {
 
 using nlohmann::ordered_json;
+
+// What is kept is a body of a request, an answer and what they are in.
+constexpr JsonLimits kLimits = {.depth = 80, .values = 4 << 20};
 
 ordered_json message_json(const ChatMessage& message) {
   ordered_json calls = ordered_json::array();
@@ -33,7 +37,7 @@ ChatMessage message_of(const ordered_json& json) {
 
 // Throws what nlohmann::json throws for a text that put() did not write.
 StoredResponse response_of(const std::string& text) {
-  const ordered_json json = ordered_json::parse(text);
+  const ordered_json json = read_json(text, kLimits).value_or(ordered_json());
   StoredResponse response = {.json = json.at("response"), .messages = {}};
   for (const ordered_json& message : json.at("messages")) {
     response.messages.push_back(message_of(message));

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include "base/bounded_json.h"
 #include "service/json_text.h"
 #include "wire/openai/logprobs_write.h"
 
@@ -250,7 +251,7 @@ ChatMessage ResponsesWriter::answer() const {
       message.reasoning += item.text;
     } else if (item.kind == Kind::kMessage) {
       message.content += item.text;
-    } else if (ordered_json::accept(item.text)) {  // templates take no call that was cut
+    } else if (is_json(item.text)) {  // templates take no call that was cut
       message.tool_calls.push_back({.name = item.name, .arguments = item.text, .id = item.call_id});
     }
   }
