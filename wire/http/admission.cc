@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <boost/beast/core/string.hpp>
 #include <boost/beast/http/field.hpp>
 #include <boost/beast/http/verb.hpp>
 #include <charconv>
@@ -26,6 +27,20 @@ std::optional<Seconds> read_seconds(std::string_view text) {
 }
 
 }  // namespace
+
+tl::expected<void, Denial> check_framing(const HttpFields& fields) {
+  const std::size_t encodings = fields.count(http::field::transfer_encoding);
+  if (encodings == 0) return {};
+  const std::string_view encoding = view_of(fields[http::field::transfer_encoding]);
+  const bool is_chunked =
+      encodings == 1 && boost::beast::iequals(fields[http::field::transfer_encoding], "chunked");
+  if (is_chunked && fields.version() == 11) return {};
+  return tl::unexpected(Denial{
+      .status = 501,
+      .refusal = {.message = fmt::format(
+                      "Transfer-Encoding: expected chunked or none in HTTP/1.{}, got {}",
+                      fields.version() % 10, encodings > 1 ? "several" : quoted(encoding))}});
+}
 
 tl::expected<void, Denial> check_host(const Access& access, const HttpFields& fields) {
   const std::size_t hosts = fields.count(http::field::host);

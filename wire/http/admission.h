@@ -13,6 +13,10 @@ namespace kakeya::wire {
 
 using HttpFields = boost::beast::http::request_header<>;
 
+// Refuses a body that is framed in another way than by one length or by chunks: what it is would be
+// read as the next request. The parser has seen to lengths.
+tl::expected<void, Denial> check_framing(const HttpFields& fields);
+
 // Refuses a request without one name of this server in Host: a page in somebody's browser may reach
 // this machine by a name of its own.
 tl::expected<void, Denial> check_host(const Access& access, const HttpFields& fields);

@@ -70,6 +70,7 @@ bool Exchange::admit(const HttpFields& fields, bool keep_alive) {
   record_->level = is_quiet ? service::LogLevel::kDebug : service::LogLevel::kInfo;
   const std::string_view origin = view_of(fields[http::field::origin]);
   if (site_.access.lets_read(origin)) origin_ = origin;
+  if (const auto framed = check_framing(fields); !framed) return deny(framed.error());
   if (const auto known = check_host(site_.access, fields); !known) return deny(known.error());
   if (!needs_no_key(fields, path_, route)) {
     const auto key = check_key(site_.access, fields);
