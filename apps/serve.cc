@@ -271,6 +271,11 @@ int serve(ServeFlags& flags) {
   note("stopping");
   (*http)->stop();
   if (grpc != nullptr) grpc->stop(kGrpcGrace);
+  if ((*service)->is_compiling()) {
+    // Nobody waits for that grammar any more.
+    flush_output();
+    std::_Exit(kExitOk);
+  }
   return kExitOk;
 }
 

@@ -72,7 +72,8 @@ Status Service::check(const ServiceOptions& options) {
 }
 
 Outcome<std::shared_ptr<const CompiledGrammar>> Service::compile(const AnswerFormat& format,
-                                                                 const CallRules* calls) {
+                                                                 const CallRules* calls,
+                                                                 const CompileTerms& terms) {
   const auto refuse = [&](const Error& error) {
     Refusal refusal = refusal_of(error);
     refusal.parameter = format.is_free() ? "tools" : format.field;
@@ -86,9 +87,22 @@ Outcome<std::shared_ptr<const CompiledGrammar>> Service::compile(const AnswerFor
       grammars_ = std::move(*made);
     }
   }
-  auto compiled = grammars_->compile(format, calls);
+  auto compiled = grammars_->compile(format, calls, terms);
   if (!compiled) return refuse(compiled.error());
   return std::move(*compiled);
+}
+
+bool Service::is_compiling() const {
+  const std::lock_guard lock(grammar_making_);
+  return grammars_ != nullptr && grammars_->is_compiling();
+}
+
+void Service::stop() {
+  {
+    const std::lock_guard lock(grammar_making_);
+    if (grammars_ != nullptr) grammars_->stop();
+  }
+  driver_->stop();
 }
 
 std::string Service::next_id(std::string_view kind) {

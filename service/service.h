@@ -67,10 +67,13 @@ class Service {
   Driver& driver() { return *driver_; }
   Sessions& sessions() { return *sessions_; }
   KeptTexts& kept_texts() { return *kept_texts_; }
-  // The grammar of answers of a form, and of calls of tools. May take seconds. Errors: as
-  // GrammarEngine::create() and compile(), naming the form's field, or "tools".
+  // The grammar of answers of a form, and of calls of tools. May take until the deadline. Errors:
+  // as GrammarEngine::create() and compile(), naming the form's field, or "tools".
   Outcome<std::shared_ptr<const CompiledGrammar>> compile(const AnswerFormat& format,
-                                                          const CallRules* calls);
+                                                          const CallRules* calls,
+                                                          const CompileTerms& terms);
+  // True while a grammar is compiled, which nothing can stop.
+  bool is_compiling() const;
   // Held while a text is worked on that no context bounds.
   std::mutex& text_work() { return text_work_; }
 
@@ -93,7 +96,7 @@ class Service {
   bool is_answering() const { return answering_ > 0; }
 
   // Ends what is being answered, with an error that says why. Returns when that is done.
-  void stop() { driver_->stop(); }
+  void stop();
 
  private:
   friend class Answering;
@@ -107,7 +110,7 @@ class Service {
   const ToolFormat tool_format_;
   const std::int64_t started_;
   std::mutex text_work_;
-  std::mutex grammar_making_;
+  mutable std::mutex grammar_making_;
   std::unique_ptr<GrammarEngine> grammars_;  // made for the first form that is asked for
   std::atomic<bool> drain_announced_ = false;
   std::atomic<bool> draining_ = false;

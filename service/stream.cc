@@ -116,7 +116,8 @@ std::optional<CallRules> call_rules_of(const Service& service, const AnswerReque
 
 // The grammar of a request's answers; null: they are free.
 Outcome<std::shared_ptr<const CompiledGrammar>> grammar_of(Service& service,
-                                                           const AnswerRequest& wish) {
+                                                           const AnswerRequest& wish,
+                                                           const CompileTerms& terms) {
   const auto calls = call_rules_of(service, wish);
   if (!calls && is_forced(wish)) {
     return tl::unexpected(
@@ -127,12 +128,14 @@ Outcome<std::shared_ptr<const CompiledGrammar>> grammar_of(Service& service,
   if (wish.format.is_free() && !calls) return nullptr;
   const auto alone = check_alone(wish);
   if (!alone) return tl::unexpected(alone.error());
-  auto compiled = service.compile(wish.format, calls ? &*calls : nullptr);
+  auto compiled = service.compile(wish.format, calls ? &*calls : nullptr, terms);
   const bool may_go_without = wish.format.is_free() && !is_forced(wish);
   if (!compiled && may_go_without && compiled.error().status == StatusCode::kInvalidArgument) {
     return nullptr;  // so many tools, or such large ones, are not enforced
   }
-  if (!compiled) compiled.error().status = StatusCode::kInvalidArgument;
+  if (!compiled && compiled.error().status == StatusCode::kUnimplemented) {
+    compiled.error().status = StatusCode::kInvalidArgument;
+  }
   return compiled;
 }
 
@@ -157,7 +160,11 @@ Outcome<std::vector<Stream>> open_streams(Service& service,
                                           const Stream::Wake& wake) {
   // A completion is the text as it is.
   const auto markers = wish.is_chat() ? service.thought_markers() : std::nullopt;
-  const auto grammar = grammar_of(service, wish);
+  CompileTerms terms;
+  if (!prepared.empty()) {
+    terms = {.client = prepared.front().client, .deadline = prepared.front().deadline};
+  }
+  const auto grammar = grammar_of(service, wish, terms);
   if (!grammar) return tl::unexpected(grammar.error());
   std::vector<Stream> streams;
   for (std::size_t at = 0; at < prepared.size(); ++at) {

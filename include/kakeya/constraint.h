@@ -12,8 +12,9 @@ namespace kakeya {
 // also asked along drafts, which may come to nothing: then their tokens are taken back. The output
 // with drafts equals the one without if fill_mask() depends on the tokens alone.
 //
-// An exception that it throws ends its generation with kInternal, and no other's; it is not called
-// again by that generation. Tokens that a callback did not want are taken back, too.
+// An exception that it throws ends its generation with kInternal, an Error (kakeya/status.h) with
+// that, and no other's; it is not called again by that generation. Tokens that a callback did not
+// want are taken back, too.
 //
 // One generation uses it at a time; its calls come from the thread that runs the generation's
 // passes: that of Session::generate() or Scheduler::step().
@@ -28,6 +29,12 @@ class Constraint {
 
   // The next token is `id`. False if that is not allowed; nothing has changed then.
   virtual bool advance(TokenId id) = 0;
+
+  // How soon the next calls will answer. kSlowly: drafts, which would ask several times, are not
+  // made. kNotYet: fill_mask() would wait for a mask that is being made elsewhere; a scheduler
+  // leaves its sequence out of the pass meanwhile, so that no other one waits.
+  enum class Pace : std::uint8_t { kAtOnce, kSlowly, kNotYet };
+  virtual Pace pace() { return Pace::kAtOnce; }
 
   // Takes the last `count` tokens back, at most as many as there were since the generation began.
   virtual void roll_back(std::int64_t count) = 0;

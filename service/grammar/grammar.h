@@ -97,6 +97,9 @@ class Grammar {
   // either for the end of both, and the limit is lost.
   Expression limited(std::string_view hint, Expression body, std::int64_t most);
 
+  const Expression& body_of(RuleId rule) const { return rules_[rule].body; }
+  bool is_limited(RuleId rule) const { return rules_[rule].most_chars.has_value(); }
+
   // `expression` at least `least` times and at most `most`; none: any number of times. Repeated by
   // right recursion, for which masks are cheap.
   Expression repeated(const Expression& expression,

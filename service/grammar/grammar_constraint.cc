@@ -1,7 +1,12 @@
 #include "service/grammar/grammar_constraint.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
+#include <exception>
 #include <utility>
+
+#include "base/clock.h"
 
 namespace kakeya::service {
 namespace {
@@ -12,23 +17,126 @@ void set(std::span<std::uint32_t> mask, TokenId id, bool allowed) {
   word = allowed ? word | bit : word & ~bit;
 }
 
+bool is_set(const std::vector<std::uint32_t>& mask, TokenId id) {
+  return (mask[static_cast<std::size_t>(id) / 32] >> (static_cast<std::uint32_t>(id) % 32) & 1U) !=
+         0;
+}
+
+// A token and its mask within this are made where they are asked for.
+constexpr double kQuickSeconds = 0.002;
+constexpr double kMostMaskSeconds = 0.5;
+
 }  // namespace
+
+bool GrammarConstraint::Matching::fill(std::span<std::uint32_t> out) {
+  auto words = static_cast<std::int64_t>(out.size());
+  DLTensor tensor = {};
+  tensor.data = out.data();
+  tensor.device = {kDLCPU, 0};
+  tensor.ndim = 1;
+  tensor.dtype = xgrammar::GetBitmaskDLType();
+  tensor.shape = &words;
+  return matcher.FillNextTokenBitmask(&tensor);
+}
+
+void GrammarConstraint::Matching::go_on(TokenId id, bool ends) {
+  const ThreadTime time;
+  try {
+    if (!matcher.AcceptToken(id)) failure = "the engine refuses a token that it allowed";
+    std::ranges::fill(mask, 0U);
+    if (failure.empty() && !ends) masks = fill(mask);
+  } catch (const std::exception&) {
+    failure = "the engine has failed";  // its own words name its sources
+  }
+  seconds = time.seconds();
+}
 
 GrammarConstraint::GrammarConstraint(const xgrammar::CompiledGrammar& grammar,
                                      std::optional<ThoughtMarkers> markers,
                                      bool in_thought,
-                                     std::int64_t vocab_size)
-    : matcher_(grammar),
+                                     std::int64_t vocab_size,
+                                     std::shared_ptr<BackgroundWorker> worker)
+    : matching_(std::make_shared<Matching>(grammar)),
+      stop_ids_(matching_->matcher.GetStopTokenIds()),
       markers_(std::move(markers)),
       vocab_size_(vocab_size),
+      worker_(std::move(worker)),
       phases_{in_thought ? Phase::kThought : Phase::kBefore} {}
 
+GrammarConstraint::~GrammarConstraint() {
+  const std::lock_guard lock(matching_->mutex);
+  matching_->left = true;
+}
+
 bool GrammarConstraint::is_stop_id(TokenId id) const {
-  return std::ranges::find(matcher_.GetStopTokenIds(), id) != matcher_.GetStopTokenIds().end();
+  return std::ranges::find(stop_ids_, id) != stop_ids_.end();
 }
 
 bool GrammarConstraint::is_line_end(TokenId id) const {
   return std::ranges::find(markers_->line_ends, id) != markers_->line_ends.end();
+}
+
+void GrammarConstraint::wait() {
+  {
+    std::unique_lock lock(matching_->mutex);
+    matching_->done.wait(lock, [this] { return !matching_->busy; });
+  }
+  if (!matching_->failure.empty()) {
+    throw Error(StatusCode::kInternal, "grammar: " + matching_->failure);
+  }
+  if (worker_ == nullptr || matching_->seconds <= kMostMaskSeconds) return;
+  throw Error(StatusCode::kInvalidArgument,
+              fmt::format("the form: expected masks of at most {} s, got one that took {:.1f} s",
+                          kMostMaskSeconds, matching_->seconds));
+}
+
+Constraint::Pace GrammarConstraint::pace() {
+  const Phase phase = phases_.back();
+  if (phase == Phase::kEnded || phase == Phase::kThought) return Pace::kAtOnce;
+  const std::lock_guard lock(matching_->mutex);
+  if (matching_->busy) return Pace::kNotYet;
+  return matching_->seconds > kQuickSeconds ? Pace::kSlowly : Pace::kAtOnce;
+}
+
+bool GrammarConstraint::fill(std::span<std::uint32_t> mask) {
+  wait();
+  if (has_mask_) {
+    std::ranges::copy(matching_->mask, mask.begin());
+    return matching_->masks;
+  }
+  const ThreadTime time;
+  matching_->masks = matching_->fill(mask);
+  matching_->seconds = taking_seconds_ + time.seconds();
+  // Kept where the token that is chosen by it goes to the worker.
+  has_mask_ = worker_ != nullptr && matching_->seconds > kQuickSeconds;
+  if (has_mask_) matching_->mask.assign(mask.begin(), mask.end());
+  return matching_->masks;
+}
+
+bool GrammarConstraint::take(TokenId id) {
+  wait();
+  if (std::exchange(has_mask_, false) && matching_->seconds > kQuickSeconds) {
+    if (matching_->masks && !is_set(matching_->mask, id)) {
+      has_mask_ = true;
+      return false;
+    }
+    matching_->busy = has_mask_ = true;
+    worker_->post([matching = matching_, id, ends = is_stop_id(id)] {
+      const bool left = [&] {
+        const std::lock_guard lock(matching->mutex);
+        return matching->left;
+      }();
+      if (!left) matching->go_on(id, ends);
+      const std::lock_guard lock(matching->mutex);
+      matching->busy = false;
+      matching->done.notify_all();
+    });
+    return true;
+  }
+  const ThreadTime time;
+  const bool taken = matching_->matcher.AcceptToken(id);
+  matching_->seconds = taking_seconds_ = time.seconds();
+  return taken;
 }
 
 bool GrammarConstraint::fill_mask(std::span<std::uint32_t> mask) {
@@ -37,17 +145,10 @@ bool GrammarConstraint::fill_mask(std::span<std::uint32_t> mask) {
   if (phase == Phase::kThought) {
     // An answer that ended here would have none of what was asked for.
     std::ranges::fill(mask, ~std::uint32_t{0});
-    for (const int id : matcher_.GetStopTokenIds()) set(mask, id, false);
+    for (const int id : stop_ids_) set(mask, id, false);
     return true;
   }
-  auto words = static_cast<std::int64_t>(mask.size());
-  DLTensor tensor = {};
-  tensor.data = mask.data();
-  tensor.device = {kDLCPU, 0};
-  tensor.ndim = 1;
-  tensor.dtype = xgrammar::GetBitmaskDLType();
-  tensor.shape = &words;
-  const bool masked = matcher_.FillNextTokenBitmask(&tensor);
+  const bool masked = fill(mask);
   if (!masked || !markers_ || phase == Phase::kAnswer) return masked;
   set(mask, markers_->begin, true);
   if (phase == Phase::kBehindThought) {
@@ -68,8 +169,8 @@ bool GrammarConstraint::advance(TokenId id) {
   } else if (phase == Phase::kBehindThought && is_line_end(id)) {
     phase = Phase::kBefore;
   } else if (phase != Phase::kEnded) {
-    if (!matcher_.AcceptToken(id)) return false;
-    phase = matcher_.IsTerminated() ? Phase::kEnded : Phase::kAnswer;
+    if (!take(id)) return false;
+    phase = is_stop_id(id) ? Phase::kEnded : Phase::kAnswer;
   }
   phases_.push_back(phase);
   return true;
@@ -81,7 +182,10 @@ void GrammarConstraint::roll_back(std::int64_t count) {
     phases_.pop_back();
     const bool was_told =
         after == Phase::kAnswer || (after == Phase::kEnded && phases_.back() != Phase::kEnded);
-    if (was_told) matcher_.Rollback(1);
+    if (!was_told) continue;
+    wait();
+    matching_->matcher.Rollback(1);
+    has_mask_ = false;
   }
 }
 

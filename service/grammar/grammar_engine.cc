@@ -3,19 +3,17 @@
 #include <fmt/format.h>
 #include <xgrammar/xgrammar.h>
 
-#include <algorithm>
-#include <bit>
-#include <ctime>
 #include <exception>
 #include <list>
 #include <mutex>
-#include <random>
 #include <unordered_map>
 #include <utility>
 #include <vector>
 
 #include "base/status.h"
+#include "service/grammar/compile_queue.h"
 #include "service/grammar/grammar_constraint.h"
+#include "service/grammar/mask_trial.h"
 
 namespace kakeya::service {
 namespace {
@@ -36,38 +34,24 @@ std::vector<std::string> token_texts(const Tokenizer& tokenizer, std::int64_t vo
   return texts;
 }
 
-double thread_seconds() {
-  timespec now = {};
-  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
-  return static_cast<double>(now.tv_sec) + static_cast<double>(now.tv_nsec) * 1e-9;
-}
-
 class Compiled final : public CompiledGrammar {
  public:
-  Compiled(xgrammar::CompiledGrammar grammar, std::int64_t vocab_size)
-      : grammar_(std::move(grammar)), vocab_size_(vocab_size) {}
+  Compiled(xgrammar::CompiledGrammar grammar,
+           std::int64_t vocab_size,
+           std::shared_ptr<BackgroundWorker> worker)
+      : grammar_(std::move(grammar)), vocab_size_(vocab_size), worker_(std::move(worker)) {}
 
   std::unique_ptr<Constraint> constrain(const std::optional<ThoughtMarkers>& markers,
                                         bool in_thought) const override {
-    return std::make_unique<GrammarConstraint>(grammar_, markers, in_thought, vocab_size_);
+    return std::make_unique<GrammarConstraint>(grammar_, markers, in_thought, vocab_size_, worker_);
   }
   std::size_t bytes() const override { return grammar_.MemorySizeBytes(); }
 
  private:
   const xgrammar::CompiledGrammar grammar_;
   const std::int64_t vocab_size_;
+  const std::shared_ptr<BackgroundWorker> worker_;
 };
-
-// An id that the mask allows, by chance; nothing if there is none.
-std::optional<TokenId> any_allowed(std::span<const std::uint32_t> mask, std::mt19937& random) {
-  const std::size_t begin = random() % mask.size();
-  for (std::size_t i = 0; i < mask.size(); ++i) {
-    const std::size_t word = (begin + i) % mask.size();
-    if (mask[word] == 0) continue;
-    return static_cast<TokenId>(word * 32) + std::countr_zero(mask[word]);
-  }
-  return {};
-}
 
 class XgrammarEngine final : public GrammarEngine {
  public:
@@ -82,22 +66,18 @@ class XgrammarEngine final : public GrammarEngine {
                   false) {}
 
   Result<std::shared_ptr<const CompiledGrammar>> compile(const AnswerFormat& format,
-                                                         const CallRules* calls) override {
+                                                         const CallRules* calls,
+                                                         const CompileTerms& terms) override {
     const std::string key = key_of(format, calls);
     if (auto kept = find(key)) return kept;
-    const std::lock_guard lock(compiling_);
-    if (auto kept = find(key)) return kept;  // made for somebody else meanwhile
-    KAKEYA_ASSIGN_OR_RETURN(const std::string text, grammar_of(format, calls));
-    try {
-      auto compiled = std::make_shared<const Compiled>(compiler_.CompileGrammar(text), vocab_size_);
-      KAKEYA_TRY(try_out(*compiled, is_written_by_users(format)));
-      keep(key, compiled);
-      return std::shared_ptr<const CompiledGrammar>(std::move(compiled));
-    } catch (const std::exception&) {
-      // Its own words name its sources.
-      return error(StatusCode::kInvalidArgument, "grammar: the engine cannot compile it");
-    }
+    KAKEYA_ASSIGN_OR_RETURN(std::string text, grammar_of(format, calls));
+    const bool is_small = text.size() <= kMostSmallBytes;
+    return queue_.run(key, is_small, terms,
+                      [this, key, text = std::move(text)] { return compile_text(key, text); });
   }
+
+  void stop() override { queue_.stop(); }
+  bool is_compiling() const override { return queue_.is_busy(); }
 
  private:
   struct Kept {
@@ -105,8 +85,25 @@ class XgrammarEngine final : public GrammarEngine {
     std::shared_ptr<const CompiledGrammar> grammar;
   };
 
-  static bool is_written_by_users(const AnswerFormat& format) {
-    return format.kind == AnswerFormat::Kind::kGrammar || format.kind == AnswerFormat::Kind::kRegex;
+  static constexpr std::size_t kMostSmallBytes = 16'384;
+
+  Result<std::shared_ptr<const CompiledGrammar>> compile_text(const std::string& key,
+                                                              const std::string& text) {
+    if (auto kept = find(key)) return kept;  // made for somebody else meanwhile
+    try {
+      const xgrammar::CompiledGrammar grammar = compiler_.CompileGrammar(text);
+      const auto constrain = [&] {
+        return std::make_unique<GrammarConstraint>(grammar, std::nullopt, false, vocab_size_,
+                                                   nullptr);
+      };
+      KAKEYA_TRY(try_masks(constrain, vocab_size_));
+      auto compiled = std::make_shared<const Compiled>(grammar, vocab_size_, worker_);
+      keep(key, compiled);
+      return std::shared_ptr<const CompiledGrammar>(std::move(compiled));
+    } catch (const std::exception&) {
+      // Its own words name its sources.
+      return error(StatusCode::kInvalidArgument, "grammar: the engine cannot compile it");
+    }
   }
 
   // All that a grammar is made of.
@@ -124,31 +121,6 @@ class XgrammarEngine final : public GrammarEngine {
     add(calls->only);
     for (const std::string& tool : calls->tools) add(tool);
     return key;
-  }
-
-  // Takes a walk along what a grammar allows: one whose masks take long would hold up everybody.
-  Status try_out(const CompiledGrammar& grammar, bool whole_walk) const {
-    constexpr int kSteps = 64;
-    constexpr double kMostSeconds = 0.02;
-    const auto constraint = grammar.constrain({}, false);
-    std::vector<std::uint32_t> mask(static_cast<std::size_t>(vocab_size_ + 31) / 32);
-    std::mt19937 random(1);  // NOLINT(cert-msc51-cpp): the same walk each time
-    for (int step = 0; step < (whole_walk ? kSteps : 1); ++step) {
-      std::ranges::fill(mask, 0);
-      const double begin = thread_seconds();
-      const bool masked = constraint->fill_mask(mask);
-      if (whole_walk && thread_seconds() - begin > kMostSeconds) {
-        return error(StatusCode::kInvalidArgument,
-                     "grammar: expected masks of at most {} ms, got one that takes longer: repeat "
-                     "by rules that end in themselves, without choices in ( )*",
-                     static_cast<int>(kMostSeconds * 1e3));
-      }
-      if (!masked) std::ranges::fill(mask, ~std::uint32_t{0});
-      const auto id = any_allowed(mask, random);
-      if (!id) return error(StatusCode::kInvalidArgument, "grammar: it allows no token to begin");
-      if (!masked || !constraint->advance(*id)) return {};
-    }
-    return {};
   }
 
   std::shared_ptr<const CompiledGrammar> find(const std::string& key) {
@@ -173,12 +145,13 @@ class XgrammarEngine final : public GrammarEngine {
   }
 
   const std::int64_t vocab_size_;
-  std::mutex compiling_;
   xgrammar::GrammarCompiler compiler_;
+  const std::shared_ptr<BackgroundWorker> worker_ = std::make_shared<BackgroundWorker>();
   std::mutex keeping_;    // of what is below; held for moments, so that nobody waits for a compiler
   std::list<Kept> kept_;  // the one used last in front
   std::unordered_map<std::string, std::list<Kept>::iterator> by_key_;
   std::size_t bytes_ = 0;
+  CompileQueue queue_;  // last: it uses the others
 };
 
 }  // namespace

@@ -14,6 +14,7 @@
 #include "kakeya/tokenizer.h"
 #include "kakeya/types.h"
 #include "service/grammar/answer_format.h"
+#include "service/grammar/compile_queue.h"
 #include "service/thought_markers.h"
 
 namespace kakeya::service {
@@ -47,12 +48,18 @@ class GrammarEngine {
   virtual ~GrammarEngine() = default;
 
   // The grammar of such answers, or of calls of tools in their place. Takes up to some seconds for
-  // the largest that are allowed; one caller at a time compiles, others wait, but for those whose
-  // grammar is kept. Errors: as
-  // grammar_of(), and kInvalidArgument for a grammar that allows nothing, or that would take too
-  // long for each token.
+  // the largest that are allowed; callers wait for their turns, but for those whose grammar is
+  // kept. Errors: as grammar_of() and CompileQueue::run(), and kInvalidArgument for a grammar that
+  // allows nothing, or that would take too long for each token.
   virtual Result<std::shared_ptr<const CompiledGrammar>> compile(
-      const AnswerFormat& format, const CallRules* calls = nullptr) = 0;
+      const AnswerFormat& format,
+      const CallRules* calls = nullptr,
+      const CompileTerms& terms = {}) = 0;
+
+  // Compiles no more; callers that wait get kUnavailable.
+  virtual void stop() = 0;
+  // True while something is compiled that nothing can stop.
+  virtual bool is_compiling() const = 0;
 };
 
 }  // namespace kakeya::service

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "base/status.h"
+#include "service/grammar/limit_places.h"
 
 namespace kakeya::service {
 namespace {
@@ -31,7 +32,10 @@ bool is_name(char c) {
 
 class GrammarReader {
  public:
-  GrammarReader(Grammar& grammar, std::string_view text) : grammar_(grammar), text_(text) {}
+  GrammarReader(Grammar& grammar, std::string_view text, const SpelledOut& spelled_out)
+      : grammar_(grammar), text_(text), spelled_out_(spelled_out) {}
+
+  const LimitedRepetitions& limited() const { return limited_; }
 
   Result<Expression> read() {
     skip_blanks();
@@ -321,8 +325,19 @@ class GrammarReader {
       }
       return grammar_.repeated(part, least, most);
     }
+    const bool is_spelled_out = most && spelled_out_.contains(wide_++);
+    if (is_spelled_out && *most - least > kMostSpelledOut) {
+      return problem(
+          fmt::format("at most {} of a class whose repetition can begin at several places of a "
+                      "text before it",
+                      kMostSpelledOut));
+    }
+    if (is_spelled_out) return grammar_.repeated(part, least, most);
     Expression any = grammar_.repeated(part, 0, std::nullopt);
-    if (most) any = grammar_.limited("up_to", std::move(any), *most - least);
+    if (most) {
+      any = grammar_.limited("up_to", std::move(any), *most - least);
+      limited_.emplace(any.rule, wide_ - 1);
+    }
     std::vector<Expression> parts(static_cast<std::size_t>(least), part);
     parts.push_back(std::move(any));
     return sequence_of(std::move(parts));
@@ -332,6 +347,9 @@ class GrammarReader {
   const std::string_view text_;
   std::size_t at_ = 0;
   std::map<std::string, Known> rules_;
+  const SpelledOut& spelled_out_;
+  std::size_t wide_ = 0;  // limited repetitions of wide classes so far
+  LimitedRepetitions limited_;
   std::int64_t counted_ = 0;
 };
 
@@ -342,7 +360,15 @@ Result<Expression> read_grammar(Grammar& grammar, std::string_view text) {
     return error(StatusCode::kInvalidArgument, "grammar: expected at most {} bytes, got {}",
                  kMostGrammarBytes, text.size());
   }
-  return GrammarReader(grammar, text).read();
+  auto spelled_out = repetitions_to_spell_out(
+      [text](Grammar& scratch, const SpelledOut& spelled, LimitedRepetitions& limited) {
+        GrammarReader reader(scratch, text, spelled);
+        auto root = reader.read();
+        limited = reader.limited();
+        return root;
+      });
+  if (!spelled_out) return Unexpected(std::move(spelled_out).error());
+  return GrammarReader(grammar, text, *spelled_out).read();
 }
 
 }  // namespace kakeya::service

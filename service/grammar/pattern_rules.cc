@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "base/status.h"
+#include "service/grammar/limit_places.h"
 
 namespace kakeya::service {
 namespace {
@@ -18,6 +19,9 @@ constexpr std::size_t kMostPatternBytes = 16384;
 constexpr std::size_t kWideClass = 256;
 constexpr std::int64_t kMostLeastOfWide = 64;
 constexpr std::int64_t kMostOfWide = 65536;
+constexpr std::string_view kExpectedOnePlace =
+    "at most 64 repetitions of what can begin at several places of a text before it";
+static_assert(kMostSpelledOut == 64);
 
 CharRanges digits() {
   return {{'0', '9'}};
@@ -69,13 +73,17 @@ bool is_letter_or_digit(char32_t c) {
 class PatternParser {
  public:
   // `json`: characters are written as values write them; null: as they are.
-  PatternParser(Grammar& grammar, std::string_view pattern, const JsonRules* json)
-      : grammar_(grammar), pattern_(code_points(pattern)), json_(json) {}
+  PatternParser(Grammar& grammar,
+                std::string_view pattern,
+                const JsonRules* json,
+                const SpelledOut& spelled_out)
+      : grammar_(grammar), pattern_(code_points(pattern)), json_(json), spelled_out_(spelled_out) {}
 
   struct Pattern {
     Expression expression;
     bool from_begin = false;  // anchored
     bool to_end = false;
+    LimitedRepetitions limited = {};
   };
 
   Result<Pattern> parse() {
@@ -83,6 +91,7 @@ class PatternParser {
     parsed.from_begin = take('^');
     KAKEYA_ASSIGN_OR_RETURN(parsed.expression, alternatives(0));
     parsed.to_end = take('$');
+    parsed.limited = std::move(limited_);
     if (!at_end()) return problem("the end");
     // Each alternative would have an anchor of its own.
     if (is_choice_ && (parsed.from_begin || parsed.to_end)) {
@@ -293,11 +302,11 @@ class PatternParser {
     if (peek() == '+' || peek() == '*') return problem("one quantifier");
     const std::int64_t extra = count.most.value_or(count.least) - count.least;
     if (count_of(normalized(ranges)) > kWideClass && extra > 1) {
-      if (count.least > kMostLeastOfWide) return problem("a smaller least count before it");
-      Expression any = grammar_.repeated(part, 0, std::nullopt);
-      std::vector<Expression> parts(static_cast<std::size_t>(count.least), part);
-      parts.push_back(grammar_.limited("up_to", std::move(any), extra));
-      return sequence_of(std::move(parts));
+      const bool is_limited = !spelled_out_.contains(wide_++);
+      if (is_limited) return limited(part, count.least, extra);
+      if (extra > kMostSpelledOut) {
+        return problem(kExpectedOnePlace);
+      }
     }
     const bool is_counted = count.least > 1 || extra > 1;
     if (is_counted) repetitions_ += std::max(count.least, count.least + extra);
@@ -305,13 +314,34 @@ class PatternParser {
     return grammar_.repeated(part, count.least, count.most);
   }
 
+  // `part`, of a wide class, `least` times and at most `extra` times more.
+  Result<Expression> limited(const Expression& part, std::int64_t least, std::int64_t extra) {
+    if (least > kMostLeastOfWide) return problem("a smaller least count before it");
+    std::vector<Expression> parts(static_cast<std::size_t>(least), part);
+    parts.push_back(grammar_.limited("up_to", grammar_.repeated(part, 0, std::nullopt), extra));
+    limited_.emplace(parts.back().rule, wide_ - 1);
+    return sequence_of(std::move(parts));
+  }
+
   Grammar& grammar_;
   const std::u32string pattern_;
   const JsonRules* const json_;  // null: as they are
+  const SpelledOut& spelled_out_;
+  std::size_t wide_ = 0;  // counted repetitions of wide classes so far
+  LimitedRepetitions limited_;
   std::size_t at_ = 0;
   bool is_choice_ = false;  // at the top
   std::int64_t repetitions_ = 0;
 };
+
+// The expression as it is found in a text: with any characters on each side that has no anchor.
+Expression found_anywhere(PatternParser::Pattern found, const Expression& any) {
+  std::vector<Expression> parts;
+  if (!found.from_begin) parts.push_back(any);
+  parts.push_back(std::move(found.expression));
+  if (!found.to_end) parts.push_back(any);
+  return sequence_of(std::move(parts));
+}
 
 Result<PatternParser::Pattern> parsed(Grammar& grammar,
                                       std::string_view pattern,
@@ -321,7 +351,18 @@ Result<PatternParser::Pattern> parsed(Grammar& grammar,
                  "regular expression: expected at most {} bytes, got {}", kMostPatternBytes,
                  pattern.size());
   }
-  return PatternParser(grammar, pattern, json).parse();
+  const ReadLimited read = [&](Grammar& scratch, const SpelledOut& spelled_out,
+                               LimitedRepetitions& limited) -> Result<Expression> {
+    KAKEYA_ASSIGN_OR_RETURN(PatternParser::Pattern found,
+                            PatternParser(scratch, pattern, json, spelled_out).parse());
+    limited = std::move(found.limited);
+    if (json == nullptr) return std::move(found.expression);
+    const Expression any = scratch.repeated(json->character_of({{0, kLastChar}}), 0, std::nullopt);
+    return found_anywhere(std::move(found), any);
+  };
+  auto spelled_out = repetitions_to_spell_out(read);
+  if (!spelled_out) return Unexpected(std::move(spelled_out).error());
+  return PatternParser(grammar, pattern, json, *spelled_out).parse();
 }
 
 }  // namespace
@@ -335,11 +376,8 @@ Result<Expression> json_texts_that_match(Grammar& grammar,
                                          JsonRules& json,
                                          std::string_view pattern) {
   KAKEYA_ASSIGN_OR_RETURN(PatternParser::Pattern found, parsed(grammar, pattern, &json));
-  std::vector<Expression> parts;
-  if (!found.from_begin) parts.push_back(json.characters());
-  parts.push_back(std::move(found.expression));
-  if (!found.to_end) parts.push_back(json.characters());
-  return sequence_of(std::move(parts));
+  const bool is_anchored = found.from_begin && found.to_end;
+  return found_anywhere(std::move(found), is_anchored ? text_of("") : json.characters());
 }
 
 }  // namespace kakeya::service

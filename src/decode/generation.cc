@@ -62,7 +62,7 @@ bool Generation::begin_round() {
   again_seconds_ = 0.0;
   length_ = 0;
   most_ = 0;
-  if (source_ == nullptr || is_first()) return true;
+  if (source_ == nullptr || is_first() || sampler_.pace() != Constraint::Pace::kAtOnce) return true;
   offer_ = source_->offer(timeline_.tokens());
   const std::int64_t room = timeline_.context() - position() - 1;
   most_ = std::max<std::int64_t>(

@@ -65,6 +65,8 @@ class Generation {
              GenerateResult& result);
 
   bool done() const { return done_; }
+  // False while a round would wait for the constraint's mask.
+  bool is_ready() const { return sampler_.pace() != Constraint::Pace::kNotYet; }
   // True if no round can begin: the generation is done, or the context is full, which ends it.
   bool is_over();
   bool stopped_by_callback() const { return done_ && result_.stop_reason == StopReason::kCallback; }

@@ -80,9 +80,9 @@ bool RequestQueue::wait(Clock::time_point until,
   return false;
 }
 
-void RequestQueue::pause() {
+void RequestQueue::pause(std::chrono::microseconds most) {
   std::unique_lock lock(mutex_);
-  changed_.wait_for(lock, kPause, [&] { return !arrived_.empty() || cancels_ || !closed_; });
+  changed_.wait_for(lock, most, [&] { return !arrived_.empty() || cancels_ || !closed_; });
 }
 
 void RequestQueue::take_arrived() {

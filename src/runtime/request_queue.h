@@ -61,8 +61,8 @@ class RequestQueue {
 
   // The rest is for whoever has the right to step.
 
-  // Sleeps until something is added, cancelled or closed, or kPause has passed.
-  void pause();
+  // Sleeps until something is added, cancelled or closed, or this time has passed.
+  void pause(std::chrono::microseconds most = kPause);
   void take_arrived();
   // Null: nobody waits.
   Sequence* front();

@@ -1,6 +1,7 @@
 #include "runtime/scheduler_impl.h"
 
 #include <algorithm>
+#include <chrono>
 #include <exception>
 #include <span>
 #include <utility>
@@ -11,6 +12,9 @@
 
 namespace kakeya {
 namespace {
+
+// The time to wait before looking again whether a constraint's mask is there, if nobody else runs.
+constexpr std::chrono::microseconds kMaskPause{500};
 
 Status check_options(const SchedulerOptions& options) {
   const auto check = [](const char* name, std::int64_t value, std::int64_t most) -> Status {
@@ -401,6 +405,7 @@ void SchedulerImpl::step_once() {
     if (!row_limit_) row_limit_.emplace(engine_.workspace(), options_.prefill_rows);
     run_pass();
     deliver();
+    if (parts_.empty() && awaits_mask_) queue_.pause(kMaskPause);
   } else if (queue_.front() != nullptr) {
     queue_.pause();  // for memory
   }

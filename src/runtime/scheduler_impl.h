@@ -133,6 +133,7 @@ class SchedulerImpl final : public Scheduler {
   std::vector<std::size_t> decoding_;             // in this step, by their index there
   std::vector<PromptRows> prompts_;
   StepTurns turns_;
+  bool awaits_mask_ = false;   // a request does that decodes
   bool lacks_memory_ = false;  // a request of the last pass did: nobody else takes any
 };
 

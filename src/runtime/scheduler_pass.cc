@@ -7,7 +7,6 @@
 #include "runtime/scheduler_impl.h"
 
 namespace kakeya {
-
 void SchedulerImpl::run_pass() {
   const Workspace::Turn turn = engine_.workspace().take_turn();
   parts_.clear();
@@ -31,10 +30,16 @@ void SchedulerImpl::run_pass() {
 // A context that is full ends its request here.
 void SchedulerImpl::look_at_running() {
   candidates_.clear();
+  awaits_mask_ = false;
   for (const auto& sequence : running_) {
     StepCandidate& candidate = candidates_.emplace_back();
     if (sequence->generation) {
-      if (!sequence->generation->is_over()) candidate.kind = StepCandidate::Kind::kDecodes;
+      if (sequence->generation->is_over()) continue;
+      if (sequence->generation->is_ready()) {
+        candidate.kind = StepCandidate::Kind::kDecodes;
+      } else {
+        awaits_mask_ = true;
+      }
       continue;
     }
     if (sequence->leader != nullptr) continue;

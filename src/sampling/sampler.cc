@@ -169,6 +169,8 @@ bool Sampler::ask(const Call& call) {
   if (!constraint_failure_) return false;
   try {
     return call();
+  } catch (const Error& failure) {
+    constraint_failure_ = Unexpected(failure);
   } catch (const std::exception& failure) {
     constraint_failure_ =
         error(StatusCode::kInternal, "the constraint threw an exception: {}", failure.what());

@@ -66,6 +66,10 @@ class Sampler {
   // of minus infinity excludes. Errors: kFailedPrecondition if that is everything, kInternal if the
   // constraint has thrown an exception: it is not asked again.
   Status constrain(std::span<float> logits, Position position);
+  // Constraint::pace(); kAtOnce without one.
+  Constraint::Pace pace() const {
+    return constraint_ == nullptr ? Constraint::Pace::kAtOnce : constraint_->pace();
+  }
   // How many of the first drafts the constraint allows.
   std::int64_t allowed(std::span<const TokenId> drafts);
 

@@ -91,6 +91,58 @@ TEST(Constraints, OnlyAllowedTokensComeOut) {
   }
 }
 
+// Its masks are there at the fifth look behind a token.
+class LateConstraint final : public Constraint {
+ public:
+  bool fill_mask(std::span<std::uint32_t> mask) override {
+    EXPECT_GT(looks_, 4) << "asked before it was ready";
+    std::ranges::fill(mask, ~0U);
+    return true;
+  }
+  bool advance(TokenId) override {
+    ++told_;
+    looks_ = 0;
+    return true;
+  }
+  Pace pace() override { return ++looks_ > 4 ? Pace::kSlowly : Pace::kNotYet; }
+  void roll_back(std::int64_t count) override { told_ -= count; }
+  std::int64_t told() const { return told_; }
+
+ private:
+  int looks_ = 5;
+  std::int64_t told_ = 0;
+};
+
+// A request whose mask is not there leaves passes to others, and comes to the same tokens.
+TEST(Constraints, OthersGoOnWhileAMaskIsMade) {
+  const auto engine = open_engine(demo_options("auto"));
+  const std::vector<TokenId> alone =
+      answer(*engine, options_of(0.0F, kAutoDraftLength, nullptr)).ids;
+  const auto scheduler = engine->create_scheduler({}).value();
+  LateConstraint late;
+  std::vector<TokenId> ids[2];
+  std::int64_t told_by_then = 0;
+  for (int i = 0; i < 2; ++i) {
+    Request request = {.prompt = random_ids(40, 9),
+                       .generate = options_of(0.0F, 0, i == 0 ? &late : nullptr)};
+    request.on_token = [&ids, i](const TokenEvent& token) {
+      ids[i].push_back(token.id);
+      return true;
+    };
+    request.on_end = [&, i](RequestId, const RequestResult& result) {
+      EXPECT_TRUE(result.status.has_value());
+      if (i == 1) told_by_then = late.told();
+    };
+    ASSERT_TRUE(scheduler->add(std::move(request)).has_value());
+  }
+  while (scheduler->step().value()) {
+  }
+  EXPECT_EQ(ids[0], alone);
+  EXPECT_EQ(ids[1], alone);
+  EXPECT_LT(told_by_then, 30);
+  EXPECT_EQ(late.told(), 60);
+}
+
 // The first choice is that of the logits without what is ruled out.
 TEST(Constraints, TheBestOfTheAllowedIsChosen) {
   class Without final : public Constraint {

@@ -159,6 +159,55 @@ TEST_F(GrammarConstraints, OneLineEndMayPartAThoughtFromItsAnswer) {
   }
 }
 
+// Repetitions of the same letters within each other, whose masks take the longer the more there
+// are.
+const AnswerFormat kSlowing = format_of(Kind::kGrammar, "root ::= ([a-z]+ \" \"?)* \".\"");
+
+// The masks that the worker makes are those that are made where they are asked for.
+TEST_F(GrammarConstraints, MasksOfTheWorkerAreTheSame) {
+  const auto compiled = demo_grammars().engine->compile(kSlowing);
+  ASSERT_TRUE(compiled) << compiled.error().message();
+  const auto constraint = (*compiled)->constrain({}, false);
+  const auto at_once = (*compiled)->constrain({}, false);
+  const Tokenizer& tokenizer = demo_grammars().tokenizer;
+  const auto letters = tokenizer.encode("abcdefgh", {.parse_special = false}).value();
+  ASSERT_FALSE(letters.empty());
+  int waited = 0;
+  int slow = 0;
+  for (int step = 0; step < 300 && (waited == 0 || slow == 0); ++step) {
+    const TokenId id = letters[static_cast<std::size_t>(step) % letters.size()];
+    ASSERT_TRUE(constraint->advance(id));
+    if (constraint->pace() == Constraint::Pace::kNotYet) ++waited;
+    ASSERT_TRUE(at_once->advance(id));
+    at_once->roll_back(1);  // behind which nothing was made beforehand
+    ASSERT_TRUE(at_once->advance(id));
+    const auto mask = mask_of(*constraint);
+    ASSERT_EQ(mask, mask_of(*at_once)) << step;
+    if (constraint->pace() == Constraint::Pace::kSlowly) ++slow;
+    const TokenId capital = tokenizer.token_id("A").value();
+    ASSERT_FALSE(constraint->advance(capital));
+    ASSERT_EQ(mask_of(*constraint), mask);
+  }
+  EXPECT_GT(waited, 0);
+  EXPECT_GT(slow, 0);
+  constraint->roll_back(2);
+  EXPECT_TRUE(is_in(mask_of(*constraint), letters[0]));
+}
+
+// A constraint may go while its mask is made.
+TEST_F(GrammarConstraints, AnAnswerNeedNotWaitForItsWorkerToEnd) {
+  const auto compiled = demo_grammars().engine->compile(kSlowing);
+  ASSERT_TRUE(compiled);
+  const TokenId letter = demo_grammars().tokenizer.token_id("a").value();
+  auto constraint = (*compiled)->constrain({}, false);
+  for (int step = 0; step < 1000 && constraint->pace() != Constraint::Pace::kNotYet; ++step) {
+    mask_of(*constraint);
+    ASSERT_TRUE(constraint->advance(letter));
+  }
+  EXPECT_EQ(constraint->pace(), Constraint::Pace::kNotYet);
+  constraint.reset();
+}
+
 // Nobody whose grammar is kept waits for the compiler.
 TEST_F(GrammarConstraints, KeptGrammarsAreThereWhileAnotherIsCompiled) {
   GrammarEngine& engine = *demo_grammars().engine;

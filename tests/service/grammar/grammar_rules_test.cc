@@ -5,6 +5,7 @@
 
 #include <cmath>
 #include <functional>
+#include <nlohmann/json.hpp>
 #include <random>
 #include <regex>
 #include <string>
@@ -158,6 +159,48 @@ TEST_F(GrammarRules, HostileInputIsRefusedOrBounded) {
   // Exponential for those who go back.
   EXPECT_TRUE(demo_grammars().engine->compile(format_of(Kind::kRegex, "((a+)+)+b")));
   EXPECT_TRUE(demo_grammars().engine->compile(format_of(Kind::kRegex, "(a|b)*a(a|b){20}")));
+}
+
+std::string pattern_schema(const std::string& pattern) {
+  return nlohmann::json({{"type", "string"}, {"pattern", pattern}}).dump();
+}
+
+// A limit is counted from each place on where its repetition may have begun.
+TEST_F(GrammarRules, LimitsBeginAtOnePlaceOrAreSmall) {
+  std::string hundred;
+  for (int i = 0; i < 100; ++i) hundred += "[^x]{0,60000}";
+  std::string twenty_of_gbnf;
+  for (int i = 0; i < 20; ++i) twenty_of_gbnf += "[^x]{0,200} ";
+  const std::pair<Kind, std::string> refused[] = {
+      {Kind::kJsonSchema, pattern_schema("^" + hundred + "$")},
+      {Kind::kRegex, hundred},
+      {Kind::kRegex, "([a-zA-P]|Q" + hundred + ")"},
+      {Kind::kRegex, ".{0,200}@.{0,200}"},
+      {Kind::kRegex, ".*,.{0,200}"},
+      {Kind::kRegex, "(.{0,100})*"},
+      {Kind::kRegex, "(a|.{0,100};)*"},
+      {Kind::kJsonSchema, pattern_schema("foo.{0,100}bar")},
+      {Kind::kGrammar, "root ::= " + twenty_of_gbnf},
+      {Kind::kGrammar, "root ::= \"\" | any root\nany ::= [^x]{0,100} \"y\"?"},
+  };
+  for (const auto& [kind, text] : refused) {
+    const auto compiled = demo_grammars().engine->compile(format_of(kind, text));
+    ASSERT_FALSE(compiled) << text.substr(0, 60);
+    EXPECT_THAT(compiled.error().message(), HasSubstr("several places")) << text.substr(0, 60);
+  }
+  const Example allowed[] = {
+      {Kind::kRegex, "[^@]{1,200}@[^@]{1,200}", {"ann@example.com"}, {"ann", "a@b@c"}},
+      {Kind::kRegex, "([^,]{0,100},)*", {"a,b,,", ""}, {"a"}},
+      {Kind::kRegex, ".{0,20}@.{0,20}", {"ann@example.com", "a@b@c", "@"}, {"ann"}},
+      {Kind::kRegex, "x.{2,80}y?", {"xab", "xaby"}, {"xa", "y"}},
+      {Kind::kJsonSchema, pattern_schema("^Mr.{1,100}$"), {"\"Mr X\""}, {"\"Mr\""}},
+      {Kind::kJsonSchema, pattern_schema("foo.{0,20}bar"), {"\"a foo bar\""}, {"\"foo\""}},
+      {Kind::kGrammar,
+       "root ::= \"[\" item (\",\" item)* \"]\"\nitem ::= [^\\],]{1,300}",
+       {"[a]", "[a,b c]"},
+       {"[a,]", "[]"}},
+  };
+  for (const Example& example : allowed) check(example);
 }
 
 // A bound, and numbers on both sides of it.
