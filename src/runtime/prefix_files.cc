@@ -163,7 +163,7 @@ Status PrefixFiles::write(File file,
                           std::span<const TokenId> tokens,
                           std::uint64_t row_bytes,
                           const Fetch& fetch,
-                          const std::function<void()>& read_all) {
+                          const std::function<Status()>& read_all) {
   const PrefixName& parent = file.record.parent;
   const std::uint64_t need = row_bytes + tokens.size_bytes() + sizeof(PrefixRecord);
   const auto no_room = [&] {
@@ -178,7 +178,7 @@ Status PrefixFiles::write(File file,
   bool is_read = false;
   const auto note_read = [&] {
     is_read = true;
-    read_all();
+    return read_all();
   };
   while (true) {
     // Others see how large it will be, as this sees theirs.
@@ -208,7 +208,7 @@ Status PrefixFiles::fill(SnapshotWriter& writer,
                          std::span<const TokenId> tokens,
                          std::uint64_t row_bytes,
                          const Fetch& fetch,
-                         const std::function<void()>& read_all) const {
+                         const std::function<Status()>& read_all) const {
   KAKEYA_TRY(writer.add("entry", std::as_bytes(std::span(&record, 1))));
   KAKEYA_TRY(writer.add("tokens", std::as_bytes(tokens)));
   KAKEYA_TRY(writer.begin("rows"));
@@ -220,7 +220,7 @@ Status PrefixFiles::fill(SnapshotWriter& writer,
     KAKEYA_TRY(writer.append(piece));
   }
   KAKEYA_TRY(writer.end());
-  read_all();
+  KAKEYA_TRY(read_all());
   return writer.finish(folder_.key_of(key));
 }
 

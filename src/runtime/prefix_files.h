@@ -105,15 +105,15 @@ class PrefixFiles {
   // Gives rows from an offset on; an error ends the writing.
   using Fetch = std::function<Status(std::uint64_t offset, std::span<std::byte> bytes)>;
   // Writes a file, for which older ones are deleted beyond the limit, and where the disk is full.
-  // `read_all` is called when rows are no longer fetched. Errors: kResourceExhausted for one that
+  // `read_all` is called when rows are no longer fetched; an error ends the writing. Errors: kResourceExhausted for one that
   // is too large beside its parents, and for a disk that is full without the folder; those of
-  // `fetch` and of SnapshotWriter.
+  // `fetch`, of `read_all` and of SnapshotWriter.
   Status write(File file,
                const SnapshotKey& key,
                std::span<const TokenId> tokens,
                std::uint64_t row_bytes,
                const Fetch& fetch,
-               const std::function<void()>& read_all);
+               const std::function<Status()>& read_all);
   // Makes the file and its parents the last ones that were used.
   void use(const PrefixName& name);
   // Deletes a file that is no other's parent; returns its bytes, 0 for one that stays.
@@ -129,7 +129,7 @@ class PrefixFiles {
               std::span<const TokenId> tokens,
               std::uint64_t row_bytes,
               const Fetch& fetch,
-              const std::function<void()>& read_all) const;
+              const std::function<Status()>& read_all) const;
   // Deletes files, but neither `parent` nor its own parents, until `most` bytes are left; false: it
   // could not.
   bool shrink(std::uint64_t most, const PrefixName& parent);

@@ -112,7 +112,9 @@ Status TimedPrefixFiles::write(const PrefixFile& file,
       if (!is_there) return stopped();
       return {};
     };
-    *done = files->write(file, key, own, rows.size(), fetch, [&] { caller.run(read_all); });
+    // Who has left by then wants no file: its text may have been forgotten.
+    const auto let_go = [&] { return caller.run(read_all) ? Status() : stopped(); };
+    *done = files->write(file, key, own, rows.size(), fetch, let_go);
   };
   const auto outcome = writer_.run(work, {.patience = patience_.writer, .goes_on = goes_on});
   if (outcome == TimedThread::Outcome::kDone) return *done;

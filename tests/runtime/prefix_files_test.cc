@@ -81,7 +81,7 @@ Status write_text(PrefixFiles& files, int text, const PrefixFiles::File* parent 
   const std::vector<TokenId> tokens(static_cast<std::size_t>(10 - file.record.begin), text);
   return files.write(
       file, {}, tokens, kRowBytes, [](std::uint64_t, std::span<std::byte>) { return Status(); },
-      [] {});
+      [] { return Status(); });
 }
 
 bool holds(const PrefixFiles& files, int text) {
