@@ -105,7 +105,7 @@ TEST_F(Messages, EndForTheReasonThatIsSaid) {
 TEST_F(Messages, StreamTheSameInEventsInTheirOrder) {
   const json whole = post("/v1/messages", request());
   const std::vector<Event> events = events_of(stream(request()));
-  ASSERT_GT(events.size(), 6u);
+  ASSERT_GE(events.size(), 6u);
   std::string text;
   for (std::size_t i = 2; i + 3 < events.size(); ++i) {
     EXPECT_EQ(events[i].name, "content_block_delta");
