@@ -255,7 +255,7 @@ int serve(ServeFlags& flags) {
   if (!http) return report(http.error());
   std::unique_ptr<wire::GrpcServer> grpc;
   if (!flags.grpc.address.empty()) {
-    auto started = wire::GrpcServer::start(**service, flags.grpc);
+    auto started = wire::GrpcServer::start(**service, flags.grpc, (*http)->access());
     if (!started) return report(started.error());
     grpc = std::move(*started);
   }
@@ -264,8 +264,6 @@ int serve(ServeFlags& flags) {
   char signal = kReload;
   while ((signal = signals.wait()) == kReload) {
     if (const Status reloaded = (*http)->reload(); !reloaded) report(reloaded.error());
-    const Status reloaded = grpc != nullptr ? grpc->reload() : Status();
-    if (!reloaded) report(reloaded.error());
   }
   if (signal == kDrain) drain(**service, signals, flags);
   note("stopping");
@@ -379,6 +377,14 @@ void add_access_flags(CLI::App& command, ServeFlags& flags) {
                   "repeatable")
       ->allow_extra_args(false)
       ->type_name("ORIGIN")
+      ->group(kGroup);
+  command
+      .add_option("--trusted-proxy", options.trusted_proxies,
+                  "Believe this address or network (10.0.0.0/8; unix: who reaches --socket) in "
+                  "Forwarded and X-Forwarded-For: without keys, clients behind it are told apart; "
+                  "repeatable")
+      ->allow_extra_args(false)
+      ->type_name("ADDRESS")
       ->group(kGroup);
   command
       .add_option("--new-key", flags.new_key,

@@ -40,6 +40,7 @@ constexpr FlagName kFlagNames[] = {
     {"HttpOptions::socket_path", "--socket"},
     {"HttpOptions::keys_file", "--keys"},
     {"HttpOptions::allowed_hosts", "--allow-host"},
+    {"HttpOptions::trusted_proxies", "--trusted-proxy"},
     {"HttpOptions::allowed_origins", "--allow-origin"},
     {"ServiceOptions::log_file", "--log"},
     {"HttpOptions::tls_certificate", "--tls-cert"},

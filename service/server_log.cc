@@ -206,8 +206,8 @@ std::uint64_t ServerLog::lost() const {
   return output_ ? output_->unwritten + output_->thread->overrun_counter() : 0;
 }
 
-RequestRecord::RequestRecord(ServerLog& log, std::string peer)
-    : log_(log), peer_(std::move(peer)) {}
+RequestRecord::RequestRecord(ServerLog& log, Client asked_by)
+    : client(std::move(asked_by)), log_(log) {}
 
 RequestRecord::~RequestRecord() {
   if (!begun_ && status == 0) return;  // a connection that was closed between two requests
@@ -222,6 +222,7 @@ RequestRecord::~RequestRecord() {
 void RequestRecord::begin(std::string_view route) {
   route_ = route;
   begun_ = true;
+  number_ = log_.count_request();
   begin_ = std::chrono::steady_clock::now();
 }
 
@@ -255,13 +256,10 @@ void RequestRecord::add_result(const RequestResult& result) {
 }
 
 nlohmann::ordered_json RequestRecord::details() const {
-  nlohmann::ordered_json json = {{"id", id},
-                                 {"key", key_name},
-                                 {"peer", peer_},
-                                 {"route", route_},
-                                 {"status", status},
-                                 {"end", end},
-                                 {"total_ms", milliseconds(total_seconds_)}};
+  nlohmann::ordered_json json = {{"id", id},          {"number", number_},
+                                 {"key", client.key}, {"peer", client.address},
+                                 {"route", route_},   {"status", status},
+                                 {"end", end},        {"total_ms", milliseconds(total_seconds_)}};
   if (!trace_id.empty()) json["trace_id"] = trace_id;
   if (!is_answer) return json;
   json["prompt_tokens"] = prompt_tokens;

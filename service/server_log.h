@@ -2,6 +2,7 @@
 // what happens to the server itself. Neither a prompt nor an answer is ever in one, nor a key.
 #pragma once
 
+#include <atomic>
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
@@ -13,6 +14,7 @@
 
 #include "kakeya/scheduler.h"
 #include "kakeya/status.h"
+#include "service/client.h"
 #include "service/service_options.h"
 
 namespace kakeya::service {
@@ -47,6 +49,9 @@ class ServerLog {
   // is kept then.
   Status reopen();
 
+  // Counts a request; its number, from 1 on.
+  std::uint64_t count_request() { return ++requests_; }
+
   // Lines that were pushed out of the queue or could not be written.
   std::uint64_t lost() const;
 
@@ -55,6 +60,7 @@ class ServerLog {
   ServerLog();
 
   std::unique_ptr<Output> output_;  // null: says nothing
+  std::atomic<std::uint64_t> requests_ = 0;
 };
 
 // The log line of one request. The connection and each answer of its own hold it together; the last
@@ -62,8 +68,7 @@ class ServerLog {
 // different members, so that it takes no lock.
 class RequestRecord {
  public:
-  // `peer`: the client's address.
-  RequestRecord(ServerLog& log, std::string peer);
+  RequestRecord(ServerLog& log, Client asked_by);
   // Writes the line, if there was a request.
   ~RequestRecord();
   RequestRecord(const RequestRecord&) = delete;
@@ -75,7 +80,7 @@ class RequestRecord {
   void fail(StatusCode why);           // how an answer ended that was not whole
   void finish();                       // nothing more is done for it
   std::string id = {};
-  std::string key_name = {};  // not the key
+  Client client;
   std::string trace_id = {};  // of the trace that the request is a part of (W3C Trace Context)
   unsigned status = 0;        // of HTTP; 0: there was no reply
   std::int64_t prompt_tokens = 0;
@@ -96,7 +101,7 @@ class RequestRecord {
   nlohmann::ordered_json details() const;
 
   ServerLog& log_;
-  const std::string peer_;
+  std::uint64_t number_ = 0;  // since the start
   std::string route_ = "other";
   bool begun_ = false;
   bool finished_ = false;

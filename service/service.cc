@@ -105,10 +105,6 @@ void Service::stop() {
   driver_->stop();
 }
 
-std::string Service::next_id(std::string_view kind) {
-  return fmt::format("{}-{:x}-{}", kind, started_, ++ids_);
-}
-
 Health Service::health() const {
   if (draining_ || drain_announced_) return {"draining", "the server is shutting down"};
   return liveness();

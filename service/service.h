@@ -77,9 +77,6 @@ class Service {
   // Held while a text is worked on that no context bounds.
   std::mutex& text_work() { return text_work_; }
 
-  // "KIND-" and what no other request of this service has.
-  std::string next_id(std::string_view kind);
-
   // Well if requests should be sent here (readiness).
   Health health() const;
   // As health(), but a server that drains is well: nothing is gained by starting it anew.
@@ -115,7 +112,6 @@ class Service {
   std::atomic<bool> drain_announced_ = false;
   std::atomic<bool> draining_ = false;
   std::atomic<std::int64_t> answering_ = 0;
-  std::atomic<std::uint64_t> ids_ = 0;
   Metrics metrics_{options_.model_name};
   std::unique_ptr<ServerLog> log_;  // requests that the driver ends are written there
   std::unique_ptr<Driver> driver_;

@@ -1,22 +1,10 @@
 #include "service/tool_calls.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
-#include <atomic>
-#include <random>
 #include <utility>
 
 namespace kakeya::service {
 namespace {
-
-// A function whose values for different numbers differ (Steele et al., "Fast splittable
-// pseudorandom number generators").
-std::uint64_t scattered(std::uint64_t number) {
-  number = (number ^ (number >> 30)) * 0xBF58476D1CE4E5B9U;
-  number = (number ^ (number >> 27)) * 0x94D049BB133111EBU;
-  return number ^ (number >> 31);
-}
 
 // A conversation with a call, as the model's template writes it, without blanks: templates differ
 // in these. Empty if there is no template, or one that fails.
@@ -47,13 +35,6 @@ void add_call(std::vector<ToolCallPiece>& calls, ToolCallPiece more) {
   } else {
     calls.push_back(std::move(more));
   }
-}
-
-std::string next_call_id() {
-  static const std::uint64_t kFirst = std::random_device()();
-  static std::atomic<std::uint64_t> count = 0;
-  const std::uint64_t number = (kFirst << 32) + ++count;
-  return fmt::format("{:016x}{:08x}", scattered(number), kFirst & 0xFFFFFFFFU);
 }
 
 ToolFormat find_tool_format(const Engine& engine) {

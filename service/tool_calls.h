@@ -23,9 +23,6 @@ struct ToolCallPiece {
 // Appends a piece; one that goes on with the last call becomes a part of that.
 void add_call(std::vector<ToolCallPiece>& calls, ToolCallPiece more);
 
-// 24 characters that no other call of this process has.
-std::string next_call_id();
-
 // How a model writes calls:
 //   kGemma     <|tool_call>call:NAME{key:<|"|>text<|"|>,other:[1,true]}<tool_call|>
 //   kQwenJson  <tool_call>\n{"name": NAME, "arguments": {...}}\n</tool_call>

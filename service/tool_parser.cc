@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "base/random_id.h"
 #include "service/gemma_calls.h"
 #include "service/qwen_calls.h"
 
@@ -52,7 +53,7 @@ void ToolParser::give_up() {
 void ToolParser::begin_call(std::string name) {
   held_.clear();
   out_->calls.push_back({.index = begun_++,
-                         .id = next_call_id(),
+                         .id = random_id(""),
                          .name = std::move(name),
                          .at = out_->content.size()});
 }

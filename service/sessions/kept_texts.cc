@@ -51,13 +51,16 @@ Status KeptTexts::put(const std::string& owner, const std::string& id, const std
   const auto bytes = static_cast<std::int64_t>(text.size() + id.size() + owner.size());
   if (bytes > most_bytes_ || most_texts_ == 0) return {};
   return database_->run([&](SQLite::Database& connection) -> Status {
-    SQLite::Statement insert(connection,
-                             "REPLACE INTO texts (id, owner, bytes, text) VALUES (?, ?, ?, ?)");
+    SQLite::Statement insert(
+        connection, "INSERT OR IGNORE INTO texts (id, owner, bytes, text) VALUES (?, ?, ?, ?)");
     insert.bindNoCopy(1, id);
     insert.bindNoCopy(2, owner);
     insert.bind(3, bytes);
     insert.bindNoCopy(4, text.data(), static_cast<int>(text.size()));
-    insert.exec();
+    if (insert.exec() == 0) {
+      return error(StatusCode::kFailedPrecondition, "expected a new id of what is kept, got '{}'",
+                   id);
+    }
     for (Size size = size_in(connection); size.texts > most_texts_ || size.bytes > most_bytes_;
          size = size_in(connection)) {
       connection.exec("DELETE FROM texts WHERE key = (SELECT MIN(key) FROM texts)");

@@ -27,8 +27,8 @@ class KeptTexts {
   KeptTexts(const KeptTexts&) = delete;
   KeptTexts& operator=(const KeptTexts&) = delete;
 
-  // Keeps a text for its owner: the name of a key, or an address. One that is larger than all may
-  // be is not kept.
+  // Keeps a text for its owner (Client::name()). One that is larger than all may be is not kept.
+  // Errors: kFailedPrecondition for an id that the owner has a text of, which stays.
   Status put(const std::string& owner, const std::string& id, const std::string& text);
   // Errors: kNotFound.
   Result<std::string> find(const std::string& owner, const std::string& id);

@@ -3,9 +3,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <random>
 #include <utility>
 
+#include "base/random_id.h"
 #include "base/status.h"
 #include "service/answer_request.h"
 
@@ -22,13 +22,6 @@ constexpr std::chrono::seconds kCloseWait{1};
 constexpr std::chrono::seconds kEndWait{30};
 constexpr std::chrono::milliseconds kLongestSweepPause{5000};
 constexpr std::int64_t kMostSwept = 64;  // at a time
-
-std::string random_id() {
-  std::random_device random;
-  std::string id = "sess-";
-  for (int i = 0; i < 4; ++i) id += fmt::format("{:08x}", random());
-  return id;
-}
 
 tl::unexpected<Refusal> refused(const Error& error) {
   return tl::unexpected(refusal_of(error));
@@ -211,7 +204,7 @@ Outcome<SessionRow> Sessions::create(const std::string& owner, const NewSession&
   if (auto sound = check_wish(wish); !sound) return tl::unexpected(std::move(sound).error());
   const auto options = session_options_of(engine_, wish.mode);
   if (!options) return tl::unexpected(options.error());
-  const SessionRow row = {.id = wish.id.empty() ? random_id() : wish.id,
+  const SessionRow row = {.id = wish.id.empty() ? random_id("sess-") : wish.id,
                           .owner = owner,
                           .label = wish.label,
                           .parent = wish.parent,
@@ -347,7 +340,7 @@ Outcome<SessionRow> Sessions::fork(const std::string& owner,
   if (!held) return tl::unexpected(std::move(held).error());
   const auto parent = find(owner, id);
   if (!parent) return tl::unexpected(parent.error());
-  const SessionRow row = {.id = wish.id.empty() ? random_id() : wish.id,
+  const SessionRow row = {.id = wish.id.empty() ? random_id("sess-") : wish.id,
                           .owner = owner,
                           .label = wish.label.empty() ? parent->label : wish.label,
                           .parent = id,

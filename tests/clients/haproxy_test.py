@@ -59,7 +59,7 @@ def in_threads(calls):
 
 class Fleet(unittest.TestCase):
     def setUp(self):
-        self.replicas = [Replica(KAKEYA, "--drain-delay", "3") for _ in range(3)]
+        self.replicas = [Replica(KAKEYA, "--drain-delay", "3", "--trusted-proxy", "127.0.0.1") for _ in range(3)]
         for replica in self.replicas:
             self.addCleanup(replica.kill)
             replica.wait_until_ready()

@@ -239,7 +239,7 @@ TEST(ToolParser, CallsHaveIdsOfTheirOwn) {
     parser->push_text("call:f{}", output);
   }
   ASSERT_EQ(output.calls.size(), 2u);
-  EXPECT_EQ(output.calls[0].id.size(), 24u);
+  EXPECT_EQ(output.calls[0].id.size(), 32u);
   EXPECT_NE(output.calls[0].id, output.calls[1].id);
   EXPECT_FALSE(parser->ended());
 }

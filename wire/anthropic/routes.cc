@@ -18,7 +18,7 @@ using wire::Exchange;
 bool serve_messages(Exchange& exchange) {
   const auto wish = read_messages_request(exchange.body());
   if (!wish) return exchange.refuse(wish.error());
-  const auto prepared = wire::prepare(exchange, *wish, "msg");
+  const auto prepared = wire::prepare(exchange, *wish, "msg_");
   if (!prepared) return exchange.refuse(prepared.error());
   MessagesWriter writer(prepared->id, exchange.service().options().model_name,
                         prepared->prompt_tokens, wish->stop_strings);

@@ -53,16 +53,16 @@ Result<HostAndPort> parse_address(const std::string& address) {
 }
 
 // The rules of keys and TLS are those of HTTP.
-Result<std::unique_ptr<Access>> open_access(const GrpcOptions& options) {
+Status check_access(const GrpcOptions& options) {
   KAKEYA_ASSIGN_OR_RETURN(const HostAndPort address, parse_address(options.address));
   HttpOptions http;
   http.host = address.host;
   http.tls_certificate = options.tls_certificate;
   http.tls_key = options.tls_key;
   http.keys_file = options.keys_file;
-  auto access = Access::open(http);
+  const auto access = Access::open(http);
   if (!access) return Unexpected(access.error().with_context("GrpcOptions::address"));
-  return access;
+  return {};
 }
 
 std::string text_of(const std::string& path) {
@@ -80,17 +80,13 @@ std::shared_ptr<grpc::ServerCredentials> credentials_of(const GrpcOptions& optio
 
 class Server final : public GrpcServer {
  public:
-  Server(service::Service& service, std::unique_ptr<Access> access)
+  Server(service::Service& service, std::shared_ptr<Access> access)
       : service_(service), access_(std::move(access)), calls_(service, *access_) {}
   ~Server() override { stop(std::chrono::milliseconds(0)); }
 
   Status listen(const GrpcOptions& options);
 
   std::string address() const override { return address_; }
-  Status reload() override {
-    KAKEYA_TRY(access_->reload_keys());
-    return {};
-  }
   void stop(std::chrono::milliseconds grace) override;
 
  private:
@@ -98,7 +94,7 @@ class Server final : public GrpcServer {
   void watch_health();
 
   service::Service& service_;
-  const std::unique_ptr<Access> access_;
+  const std::shared_ptr<Access> access_;
   RuntimeCalls calls_;
   std::unique_ptr<grpc::Server> server_;
   std::string address_;
@@ -161,13 +157,13 @@ bool GrpcServer::is_available() {
 }
 
 Status GrpcServer::check(const GrpcOptions& options) {
-  KAKEYA_TRY(open_access(options));
-  return {};
+  return check_access(options);
 }
 
 Result<std::unique_ptr<GrpcServer>> GrpcServer::start(service::Service& service,
-                                                      const GrpcOptions& options) {
-  KAKEYA_ASSIGN_OR_RETURN(auto access, open_access(options));
+                                                      const GrpcOptions& options,
+                                                      std::shared_ptr<Access> access) {
+  KAKEYA_TRY(check(options));
   auto server = std::make_unique<Server>(service, std::move(access));
   KAKEYA_TRY(server->listen(options));
   return server;

@@ -12,17 +12,21 @@
 
 namespace kakeya::wire {
 
+class Access;
+
 // Thread-safe.
 class GrpcServer {
  public:
   // True if the build has gRPC; else start() and check() refuse with kUnimplemented.
   static bool is_available();
 
-  // Listens and answers from here on. The service must outlive it. Errors: kInvalidArgument for an
-  // address that is none, one that other machines reach without keys and TLS, files that are none;
-  // kUnavailable for an address that is taken.
+  // Listens and answers from here on, who `access` lets in, which has the keys and trusted proxies
+  // of HTTP and counts both's requests. The service must outlive it. Errors: kInvalidArgument for
+  // an address that is none, one that other machines reach without keys and TLS, files that are
+  // none; kUnavailable for an address that is taken.
   static Result<std::unique_ptr<GrpcServer>> start(service::Service& service,
-                                                   const GrpcOptions& options);
+                                                   const GrpcOptions& options,
+                                                   std::shared_ptr<Access> access);
   // Checks the options as start() does, before there is a service.
   static Status check(const GrpcOptions& options);
 
@@ -30,8 +34,6 @@ class GrpcServer {
 
   // "127.0.0.1:50051"
   virtual std::string address() const = 0;
-  // Reads the keys anew; as HttpServer::reload().
-  virtual Status reload() = 0;
   // Ends all calls, after so long those that have not ended by themselves: call it when the service
   // was stopped or has nothing to answer.
   virtual void stop(std::chrono::milliseconds grace) = 0;

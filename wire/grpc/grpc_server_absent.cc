@@ -15,7 +15,8 @@ Status GrpcServer::check(const GrpcOptions&) {
 }
 
 Result<std::unique_ptr<GrpcServer>> GrpcServer::start(service::Service&,
-                                                      const GrpcOptions& options) {
+                                                      const GrpcOptions& options,
+                                                      std::shared_ptr<Access>) {
   return Unexpected(check(options).error());
 }
 

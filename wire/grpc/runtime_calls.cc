@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/random_id.h"
 #include "service/trace_context.h"
 #include "wire/grpc/runtime_messages.h"
 
@@ -60,6 +61,17 @@ std::string_view metadata_of(const grpc::ServerContext& context, const char* nam
   return {found->second.data(), found->second.size()};
 }
 
+// All entries of a name, in order, as one that has them all.
+std::string joined_metadata(const grpc::ServerContext& context, const char* name) {
+  std::string all;
+  const auto [begin, end] = context.client_metadata().equal_range(name);
+  for (auto entry = begin; entry != end; ++entry) {
+    if (entry != begin) all += ',';
+    all.append(entry->second.data(), entry->second.size());
+  }
+  return all;
+}
+
 // The deadline that the client has set; none if it waits for ever.
 std::optional<std::chrono::steady_clock::time_point> deadline_of(
     const grpc::ServerContext& context) {
@@ -86,26 +98,28 @@ grpc::Status RuntimeCalls::answer(grpc::ServerContext& context,
                                   bool takes_work,
                                   const Answer& answer) {
   const service::Answering answering(service_);
-  const std::string peer = address_of(context.peer());
-  service::RequestRecord record(service_.log(), peer);
+  service::RequestRecord record(
+      service_.log(), {.address = access_.proxies().client_of(
+                           address_of(context.peer()), joined_metadata(context, "forwarded"),
+                           joined_metadata(context, "x-forwarded-for"))});
   record.begin(what);
-  record.id = service_.next_id("call");
+  record.id = random_id("call-");
   record.trace_id = service::trace_id_of(metadata_of(context, "traceparent"));
   record.arrived = std::chrono::steady_clock::now();
-  const auto key = access_.admit({.authorization = metadata_of(context, "authorization"),
-                                  .x_api_key = metadata_of(context, "x-api-key")},
-                                 takes_work);
-  if (!key) {
-    record.fail(key.error().refusal.status);
+  service::Client& client = record.client;
+  const auto let_in = access_.admit({.authorization = metadata_of(context, "authorization"),
+                                     .x_api_key = metadata_of(context, "x-api-key")},
+                                    takes_work, client);
+  if (!let_in) {
+    record.fail(let_in.error().refusal.status);
     record.finish();
-    return denied(key.error());
+    return denied(let_in.error());
   }
-  if (!key->empty()) service_.metrics().count_request(*key);
-  record.key_name = *key;
+  if (!client.key.empty()) service_.metrics().count_request(client.key);
   Outcome<void> answered = takes_work && service_.is_draining()
                                ? tl::unexpected(Refusal{.status = StatusCode::kUnavailable,
                                                         .message = "the server is shutting down"})
-                               : answer(key->empty() ? peer : *key);
+                               : answer(client.name());
   if (!answered) record.fail(answered.error().status);
   record.finish();
   return answered ? grpc::Status::OK : to_status(answered.error());

@@ -88,6 +88,7 @@ Result<std::unique_ptr<Access>> Access::open(const HttpOptions& options) {
   access->any_host_ = !options.socket_path.empty();
   access->hosts_ = options.allowed_hosts;
   access->origins_ = options.allowed_origins;
+  KAKEYA_ASSIGN_OR_RETURN(access->proxies_, TrustedProxies::parse(options.trusted_proxies));
   if (!options.keys_file.empty()) {
     access->keys_file_ = options.keys_file;
     KAKEYA_TRY(access->reload_keys());
@@ -163,9 +164,11 @@ void Access::charge(std::string_view key_name, std::int64_t places) {
   if (keys && places > 0) keys->charge(key_name, places);
 }
 
-tl::expected<std::string, Denial> Access::admit(const Credentials& given, bool counts) {
+tl::expected<void, Denial> Access::admit(const Credentials& given,
+                                         bool counts,
+                                         service::Client& client) {
   const std::shared_ptr<Keys> keys = this->keys();
-  if (!keys) return std::string();
+  if (!keys) return {};
   const std::string_view key = key_of(given);
   const auto found = keys->find(key);
   if (!found) {
@@ -175,14 +178,15 @@ tl::expected<std::string, Denial> Access::admit(const Credentials& given, bool c
                                            key.empty() ? "nothing" : "another"),
                     .code = "invalid_api_key"}});
   }
-  const std::string& name = keys->name(*found);
-  if (!counts) return name;
+  client.key = keys->name(*found);
+  if (!counts) return {};
   const auto seconds = keys->seconds_until_allowed(*found, std::chrono::steady_clock::now());
-  if (seconds == 0) return name;
+  if (seconds == 0) return {};
   return tl::unexpected(Denial{
       .status = 429,
       .refusal = {.status = StatusCode::kResourceExhausted,
-                  .message = fmt::format("the key '{}' has no request left in this minute", name),
+                  .message =
+                      fmt::format("the key '{}' has no request left in this minute", client.key),
                   .code = "rate_limit_exceeded"},
       .retry_after = seconds});
 }

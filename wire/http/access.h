@@ -10,9 +10,11 @@
 #include <vector>
 
 #include "kakeya/status.h"
+#include "service/client.h"
 #include "service/refusal.h"
 #include "wire/http/http_options.h"
 #include "wire/http/keys.h"
+#include "wire/http/trusted_proxies.h"
 
 namespace kakeya::wire {
 
@@ -34,7 +36,8 @@ struct Credentials {
 class Access {
  public:
   // Errors: kInvalidArgument for an address that other machines reach without keys and TLS, for a
-  // certificate and a key of it that are none or not of each other; as Keys::load().
+  // certificate and a key of it that are none or not of each other; as Keys::load() and
+  // TrustedProxies::parse().
   static Result<std::unique_ptr<Access>> open(const HttpOptions& options);
 
   // Reads the file of keys anew, if there is one; how many there are. What is left of a quota goes
@@ -50,12 +53,14 @@ class Access {
   // reaches this machine by names of its own alone.
   bool knows_host(std::string_view host) const;
 
+  const TrustedProxies& proxies() const { return proxies_; }
+
   // True if a page of this origin, as "https://example.com", may read answers.
   bool lets_read(std::string_view origin) const;
 
-  // The name of the key that a request has, empty if there are no keys. A request that `counts`
+  // Tells `client` the key that a request has, unless everybody may ask. A request that `counts`
   // takes a place in the key's quota.
-  tl::expected<std::string, Denial> admit(const Credentials& given, bool counts);
+  tl::expected<void, Denial> admit(const Credentials& given, bool counts, service::Client& client);
   // Takes so many places more for a request that was let in with this key.
   void charge(std::string_view key_name, std::int64_t places);
 
@@ -68,7 +73,8 @@ class Access {
   bool any_host_ = false;                  // of a Unix socket, which no page of a browser reaches
   std::vector<std::string> hosts_ = {};    // names besides
   std::vector<std::string> origins_ = {};  // of pages
-  std::string keys_file_;                  // empty: everybody may ask
+  TrustedProxies proxies_;
+  std::string keys_file_;  // empty: everybody may ask
   mutable std::mutex mutex_;
   std::shared_ptr<Keys> keys_;  // under mutex_
   mutable std::optional<boost::asio::ssl::context> tls_;

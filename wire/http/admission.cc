@@ -26,6 +26,17 @@ std::optional<Seconds> read_seconds(std::string_view text) {
   return sound ? std::optional<Seconds>(seconds) : std::nullopt;
 }
 
+// All fields of a name, in order, as one that has them all (RFC 9110).
+std::string joined(const HttpFields& fields, boost::beast::string_view name) {
+  std::string all;
+  const auto [begin, end] = fields.equal_range(name);
+  for (auto field = begin; field != end; ++field) {
+    if (field != begin) all += ',';
+    all += view_of(field->value());
+  }
+  return all;
+}
+
 }  // namespace
 
 tl::expected<void, Denial> check_framing(const HttpFields& fields) {
@@ -60,11 +71,20 @@ tl::expected<void, Denial> check_host(const Access& access, const HttpFields& fi
                          .code = "host_not_allowed"}});
 }
 
-tl::expected<std::string, Denial> check_key(Access& access, const HttpFields& fields) {
+std::string client_address(const Access& access,
+                           const std::string& peer,
+                           const HttpFields& fields) {
+  return access.proxies().client_of(peer, joined(fields, "Forwarded"),
+                                    joined(fields, "X-Forwarded-For"));
+}
+
+tl::expected<void, Denial> check_key(Access& access,
+                                     const HttpFields& fields,
+                                     service::Client& client) {
   const Credentials given = {.authorization = view_of(fields[http::field::authorization]),
                              .x_api_key = view_of(fields["x-api-key"]),
                              .api_key = view_of(fields["api-key"])};
-  return access.admit(given, fields.method() == http::verb::post);
+  return access.admit(given, fields.method() == http::verb::post, client);
 }
 
 tl::expected<Deadline, Denial> read_deadline(const HttpFields& fields, Seconds limit) {

@@ -7,6 +7,7 @@
 #include <string>
 #include <string_view>
 
+#include "service/client.h"
 #include "wire/http/access.h"
 
 namespace kakeya::wire {
@@ -21,8 +22,13 @@ tl::expected<void, Denial> check_framing(const HttpFields& fields);
 // this machine by a name of its own.
 tl::expected<void, Denial> check_host(const Access& access, const HttpFields& fields);
 
-// The name of the request's key, empty if there are no keys.
-tl::expected<std::string, Denial> check_key(Access& access, const HttpFields& fields);
+// The address of the client for which `peer` asks (TrustedProxies::client_of()).
+std::string client_address(const Access& access, const std::string& peer, const HttpFields& fields);
+
+// Lets in who has a key, and tells whose it is: as Access::admit().
+tl::expected<void, Denial> check_key(Access& access,
+                                     const HttpFields& fields,
+                                     service::Client& client);
 
 // The moment at which a request has to be answered, none if it may take any time: X-Request-Timeout
 // in seconds, at most `limit` of them if that is above 0.

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "base/random_id.h"
 #include "service/echo.h"
 #include "service/stream.h"
 
@@ -51,9 +52,10 @@ void keep_session(Exchange& exchange,
   service::Sessions& sessions = exchange.service().sessions();
   std::vector<TokenId> ids = prepared.requests.front().prompt;
   ids.insert(ids.end(), generated.begin(), generated.end());
-  auto kept = sessions.put(exchange.client(), {.id = session.id, .parent = session.parent}, ids);
+  auto kept =
+      sessions.put(exchange.client().name(), {.id = session.id, .parent = session.parent}, ids);
   if (kept && session.is_final) {
-    const auto ended = sessions.close(exchange.client(), session.id);
+    const auto ended = sessions.close(exchange.client().name(), session.id);
     if (!ended) kept = tl::unexpected(ended.error());
   }
   if (kept) return;
@@ -171,7 +173,7 @@ bool answer_watched(Exchange& exchange, const PreparedAnswer& prepared, AnswerWr
 
 service::Outcome<PreparedAnswer> prepare(Exchange& exchange,
                                          const service::AnswerRequest& wish,
-                                         std::string_view id_kind) {
+                                         std::string_view id_prefix) {
   service::Service& service = exchange.service();
   const auto known = service::check_model(service.options().model_name, wish.model);
   if (!known) return tl::unexpected(known.error());
@@ -183,10 +185,10 @@ service::Outcome<PreparedAnswer> prepare(Exchange& exchange,
       .wish = wish, .requests = std::move(*requests), .session = std::move(*session)};
   for (Request& request : prepared.requests) {
     request.deadline = exchange.deadline();
-    request.client = exchange.client();
+    request.client = exchange.client().name();
     prepared.prompt_tokens += std::ssize(request.prompt);
   }
-  prepared.id = service.next_id(id_kind);
+  prepared.id = random_id(id_prefix);
   service::RequestRecord& record = *exchange.record();
   record.id = prepared.id;
   record.is_answer = true;
@@ -197,7 +199,7 @@ service::Outcome<PreparedAnswer> prepare(Exchange& exchange,
 bool answer(Exchange& exchange, const PreparedAnswer& prepared, AnswerWriter& writer) {
   // The request itself took a place by now.
   const std::int64_t answers = std::ssize(prepared.requests) * std::int64_t{prepared.wish.choices};
-  exchange.site().access.charge(exchange.record()->key_name, answers - 1);
+  exchange.site().access.charge(exchange.client().key, answers - 1);
   exchange.watch().start();
   const bool served = answer_watched(exchange, prepared, writer);
   exchange.watch().stop();
@@ -231,11 +233,11 @@ bool embed(Exchange& exchange,
     requests.push_back({.prompt = std::move(ids),
                         .embedding = wish.options,
                         .priority = -wish.priority,
-                        .client = exchange.client(),
+                        .client = exchange.client().name(),
                         .deadline = exchange.deadline()});
   }
   // The request itself took a place by now.
-  exchange.site().access.charge(exchange.record()->key_name, std::ssize(requests) - 1);
+  exchange.site().access.charge(exchange.client().key, std::ssize(requests) - 1);
   exchange.watch().start();
   auto results = run_texts(exchange, std::move(requests));
   exchange.watch().stop();

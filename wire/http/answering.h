@@ -28,10 +28,10 @@ struct PreparedAnswer {
 };
 
 // Checks and tokenises what a client wants. Errors: kNotFound for another model than the one that
-// is served; as make_requests().
+// is served; as make_requests(). `id_prefix`: what the answer's id begins with.
 service::Outcome<PreparedAnswer> prepare(Exchange& exchange,
                                          const service::AnswerRequest& wish,
-                                         std::string_view id_kind);
+                                         std::string_view id_prefix);
 
 // Runs what was prepared, and writes the answers: whole, or as a stream of events if
 // AnswerRequest::stream. A session that the client names has the prompt's and the answer's tokens

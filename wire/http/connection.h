@@ -67,7 +67,7 @@ class Connection {
   boost::asio::steady_timer stop_timer_{loop_.context()};
   std::unique_ptr<ClientStream> stream_;
   boost::beast::flat_buffer buffer_;  // what was read and not yet looked at; of a bounded size
-  std::string peer_;                  // the client's address
+  std::string peer_;                  // who is connected
   bool idle_ = true;                  // as idle_since_, on its own thread
   bool answering_ = false;
   bool stopping_ = false;

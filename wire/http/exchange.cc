@@ -8,6 +8,7 @@
 #include <chrono>
 #include <utility>
 
+#include "base/random_id.h"
 #include "service/trace_context.h"
 #include "wire/http/http_status.h"
 #include "wire/http/page.h"
@@ -44,11 +45,11 @@ Exchange::Exchange(const Site& site,
     : site_(site),
       loop_(loop),
       stream_(stream),
-      peer_(peer),
       stopping_(stopping),
       watch_(loop, stream),
       ping_timer_(loop.context()),
-      record_(std::make_shared<service::RequestRecord>(site.service.log(), peer)),
+      record_(std::make_shared<service::RequestRecord>(site.service.log(),
+                                                       service::Client{.address = peer})),
       found_(site.routes.find({})) {}
 
 Exchange::~Exchange() {
@@ -65,18 +66,19 @@ bool Exchange::admit(const HttpFields& fields, bool keep_alive) {
   const Route* const route = found_.route;
   const bool is_quiet = find_page_file(path_) != nullptr || (route != nullptr && route->is_quiet);
   record_->begin(known_path(path_, route));
-  record_->id = service().next_id("request");
+  record_->client.address = client_address(site_.access, record_->client.address, fields);
+  record_->id = random_id("request-");
   record_->trace_id = service::trace_id_of(view_of(fields["traceparent"]));
   record_->level = is_quiet ? service::LogLevel::kDebug : service::LogLevel::kInfo;
   const std::string_view origin = view_of(fields[http::field::origin]);
   if (site_.access.lets_read(origin)) origin_ = origin;
   if (const auto framed = check_framing(fields); !framed) return deny(framed.error());
   if (const auto known = check_host(site_.access, fields); !known) return deny(known.error());
+  service::Client& client = record_->client;
   if (!needs_no_key(fields, path_, route)) {
-    const auto key = check_key(site_.access, fields);
-    if (!key) return deny(key.error());
-    if (!key->empty()) service().metrics().count_request(*key);
-    record_->key_name = *key;
+    const auto known = check_key(site_.access, fields, client);
+    if (!known) return deny(known.error());
+    if (!client.key.empty()) service().metrics().count_request(client.key);
   }
   const auto deadline = read_deadline(fields, service().options().request_timeout);
   if (!deadline) return deny(deadline.error());

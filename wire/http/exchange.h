@@ -42,7 +42,7 @@ class Exchange {
   using HttpRequest = boost::beast::http::request<boost::beast::http::string_body>;
   using Headers = std::vector<std::pair<std::string, std::string>>;
 
-  // `peer`: the client's address. `stopping`: the connection ends after this exchange.
+  // `peer`: who is connected. `stopping`: the connection ends after this exchange.
   Exchange(const Site& site,
            Loop& loop,
            ClientStream& stream,
@@ -74,10 +74,8 @@ class Exchange {
   // The page's that sent it, if that may read answers; or empty.
   const std::string& origin() const { return origin_; }
   const Deadline& deadline() const { return deadline_; }
-  // Who asks, for turns with others: the key's name, else the address.
-  const std::string& client() const {
-    return record_->key_name.empty() ? peer_ : record_->key_name;
-  }
+  // Who asks, as far as admit() has found out.
+  const service::Client& client() const { return record_->client; }
   const std::shared_ptr<service::RequestRecord>& record() const { return record_; }
 
   // Whole responses.
@@ -117,7 +115,6 @@ class Exchange {
   const Site& site_;
   Loop& loop_;
   ClientStream& stream_;
-  const std::string& peer_;
   const bool& stopping_;
   ClientWatch watch_;
   std::string_view ping_ = {};

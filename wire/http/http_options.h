@@ -19,6 +19,7 @@ struct HttpOptions {
   std::string keys_file = {};                      // Keys::load(); empty: everybody may ask
   std::vector<std::string> allowed_hosts = {};     // names in Host beside the server's own
   std::vector<std::string> allowed_origins = {};   // of pages that may read answers; "*": any
+  std::vector<std::string> trusted_proxies = {};   // TrustedProxies::parse()
   std::chrono::milliseconds ping_interval{15000};  // between signs of life of a stream that waits
 
   // A newcomer takes the place of the connection that has been idle longest, and is told to come

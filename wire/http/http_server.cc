@@ -60,7 +60,7 @@ struct HttpServer::State {
 
   State(service::Service& service,
         HttpOptions chosen,
-        std::unique_ptr<Access> who,
+        std::shared_ptr<Access> who,
         std::vector<Dialect> dialects)
       : options(std::move(chosen)),
         access(std::move(who)),
@@ -78,7 +78,7 @@ struct HttpServer::State {
   service::ServerLog& log() { return site.service.log(); }
 
   const HttpOptions options;
-  const std::unique_ptr<Access> access;
+  const std::shared_ptr<Access> access;
   const RouteTable routes;
   const Site site;
   // The slots are used by the thread that accepts, and once that has ended, by the one that stops
@@ -202,6 +202,10 @@ std::string HttpServer::address() const {
 
 std::uint16_t HttpServer::port() const {
   return state_->listener.port();
+}
+
+std::shared_ptr<Access> HttpServer::access() const {
+  return state_->access;
 }
 
 Status HttpServer::reload() {

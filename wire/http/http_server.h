@@ -13,6 +13,8 @@
 
 namespace kakeya::wire {
 
+class Access;
+
 // Thread-safe.
 class HttpServer {
  public:
@@ -33,6 +35,9 @@ class HttpServer {
   // "http://127.0.0.1:8080", "https://[::1]:8080", "unix:PATH"
   std::string address() const;
   std::uint16_t port() const;  // 0 of a Unix socket
+
+  // Its keys and trusted proxies, for other wires.
+  std::shared_ptr<Access> access() const;
 
   // For an operator who has changed them: opens the log's file anew and reads the keys anew.
   // Errors: the first of ServerLog::reopen() and Access::reload_keys(); what fails stays as it was.

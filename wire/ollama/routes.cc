@@ -22,7 +22,7 @@ using service::json_text;
 using wire::Exchange;
 
 bool answer(Exchange& exchange, const service::AnswerRequest& wish, bool is_chat) {
-  const auto prepared = wire::prepare(exchange, wish, "ollama");
+  const auto prepared = wire::prepare(exchange, wish, "ollama-");
   if (!prepared) return exchange.refuse(prepared.error());
   AnswersWriter writer(exchange.service().options().model_name, is_chat);
   return wire::answer(exchange, *prepared, writer);

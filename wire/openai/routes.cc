@@ -1,6 +1,5 @@
 #include "wire/openai/routes.h"
 
-#include <algorithm>
 #include <chrono>
 #include <cstdint>
 #include <memory>
@@ -35,9 +34,9 @@ std::int64_t unix_time() {
       .count();
 }
 
-bool complete(Exchange& exchange, const Outcome<AnswerRequest>& wish, std::string_view id_kind) {
+bool complete(Exchange& exchange, const Outcome<AnswerRequest>& wish, std::string_view id_prefix) {
   if (!wish) return exchange.refuse(wish.error());
-  const auto prepared = wire::prepare(exchange, *wish, id_kind);
+  const auto prepared = wire::prepare(exchange, *wish, id_prefix);
   if (!prepared) return exchange.refuse(prepared.error());
   CompletionWriter writer(exchange.service().tokenizer(), *wish, prepared->id,
                           exchange.service().options().model_name, unix_time());
@@ -45,11 +44,11 @@ bool complete(Exchange& exchange, const Outcome<AnswerRequest>& wish, std::strin
 }
 
 bool serve_chat(Exchange& exchange) {
-  return complete(exchange, read_chat_request(exchange.body()), "chatcmpl");
+  return complete(exchange, read_chat_request(exchange.body()), "chatcmpl-");
 }
 
 bool serve_completion(Exchange& exchange) {
-  return complete(exchange, read_completion_request(exchange.body()), "cmpl");
+  return complete(exchange, read_completion_request(exchange.body()), "cmpl-");
 }
 
 ResponseStore store_of(Exchange& exchange) {
@@ -58,15 +57,12 @@ ResponseStore store_of(Exchange& exchange) {
 
 bool serve_response(Exchange& exchange) {
   ResponseStore store = store_of(exchange);
-  const std::string owner = exchange.client();
+  const std::string owner = exchange.client().name();
   auto wish = read_response_request(exchange.body(),
                                     [&](std::string_view id) { return store.find(id, owner); });
   if (!wish) return exchange.refuse(wish.error());
-  auto prepared = wire::prepare(exchange, wish->answer, "resp");
+  const auto prepared = wire::prepare(exchange, wish->answer, "resp_");
   if (!prepared) return exchange.refuse(prepared.error());
-  // Clients know ids of responses by "resp_".
-  std::ranges::replace(prepared->id, '-', '_');
-  exchange.record()->id = prepared->id;
   const auto keep = [&](StoredResponse response) {
     wish->conversation.insert(wish->conversation.end(), response.messages.begin(),
                               response.messages.end());
@@ -93,7 +89,7 @@ bool serve_stored_response(Exchange& exchange) {
     return exchange.refuse({.message = "stream: expected false of a stored response, got true",
                             .parameter = "stream"});
   }
-  const auto stored = store_of(exchange).find(id, exchange.client());
+  const auto stored = store_of(exchange).find(id, exchange.client().name());
   if (stored == nullptr) {
     return exchange.refuse(no_such_response(id, "response_id", "response_not_found"));
   }
@@ -102,7 +98,8 @@ bool serve_stored_response(Exchange& exchange) {
 
 bool serve_response_deletion(Exchange& exchange) {
   const std::string id = response_id(exchange);
-  if (store_of(exchange).erase(id, exchange.client())) return exchange.reply(200, deleted_json(id));
+  if (store_of(exchange).erase(id, exchange.client().name()))
+    return exchange.reply(200, deleted_json(id));
   return exchange.refuse(no_such_response(id, "response_id", "response_not_found"));
 }
 

@@ -127,7 +127,7 @@ bool reply_session(Exchange& exchange, const service::Outcome<SessionRow>& row) 
 }
 
 bool serve_list(Exchange& exchange) {
-  const auto rows = exchange.service().sessions().list(exchange.client(), kMostListed);
+  const auto rows = exchange.service().sessions().list(exchange.client().name(), kMostListed);
   if (!rows) return exchange.refuse(rows.error());
   ordered_json list = ordered_json::array();
   for (const SessionRow& row : *rows) list.push_back(session_json(row));
@@ -137,15 +137,16 @@ bool serve_list(Exchange& exchange) {
 bool serve_new(Exchange& exchange) {
   const auto wish = read_new_session(exchange.body());
   if (!wish) return exchange.refuse(wish.error());
-  return reply_session(exchange, exchange.service().sessions().create(exchange.client(), *wish));
+  return reply_session(exchange,
+                       exchange.service().sessions().create(exchange.client().name(), *wish));
 }
 
 bool serve_one(Exchange& exchange) {
   service::Sessions& sessions = exchange.service().sessions();
   const std::string id = target_of(exchange).id;
-  const auto row = sessions.find(exchange.client(), id);
+  const auto row = sessions.find(exchange.client().name(), id);
   if (!row) return exchange.refuse(row.error());
-  const auto held = sessions.footprint(exchange.client(), id);
+  const auto held = sessions.footprint(exchange.client().name(), id);
   if (!held) return exchange.refuse(held.error());
   ordered_json json = session_json(*row);
   json["footprint"] = {{"cached_tokens", held->cached_tokens},
@@ -163,12 +164,14 @@ bool serve_action(Exchange& exchange) {
   }
   const auto wish = read_fork(exchange.body());
   if (!wish) return exchange.refuse(wish.error());
-  return reply_session(exchange, exchange.service().sessions().fork(exchange.client(), target.id,
-                                                                    wish->session, wish->length));
+  return reply_session(exchange,
+                       exchange.service().sessions().fork(exchange.client().name(), target.id,
+                                                          wish->session, wish->length));
 }
 
 bool serve_end(Exchange& exchange) {
-  const auto row = exchange.service().sessions().close(exchange.client(), target_of(exchange).id);
+  const auto row =
+      exchange.service().sessions().close(exchange.client().name(), target_of(exchange).id);
   if (!row) return exchange.refuse(row.error());
   return exchange.reply(200, service::json_text({{"id", row->id},
                                                  {"object", "session.deleted"},

@@ -11,6 +11,7 @@
 #include "formats/scratch_files.h"
 #include "kakeya/v1/runtime.grpc.pb.h"
 #include "runtime/demo_sessions.h"
+#include "wire/http/access.h"
 
 namespace kakeya::wire {
 namespace {
@@ -25,7 +26,7 @@ class Grpc : public testing::Test {
     options.prompt_cache_bytes = std::uint64_t{64} << 20;
     engine_ = test::open_engine(options);
     service_ = service::Service::create(*engine_, {}).value();
-    auto server = GrpcServer::start(*service_, {.address = "127.0.0.1:0"});
+    auto server = GrpcServer::start(*service_, {.address = "127.0.0.1:0"}, access_);
     ASSERT_TRUE(server.has_value()) << server.error().message();
     server_ = std::move(*server);
     stub_ = v1::RuntimeService::NewStub(
@@ -62,6 +63,7 @@ class Grpc : public testing::Test {
     return frames;
   }
 
+  std::shared_ptr<Access> access_ = Access::open({}).value();
   std::shared_ptr<Engine> engine_;
   std::unique_ptr<service::Service> service_;
   std::unique_ptr<GrpcServer> server_;
@@ -89,7 +91,7 @@ TEST_F(Grpc, TheLogNamesTheTraceOfACall) {
   server_.reset();
   const ScratchFolder folder;
   service_ = service::Service::create(*engine_, {.log_file = folder.path("log")}).value();
-  server_ = GrpcServer::start(*service_, {.address = "127.0.0.1:0"}).value();
+  server_ = GrpcServer::start(*service_, {.address = "127.0.0.1:0"}, access_).value();
   const auto stub = v1::RuntimeService::NewStub(
       grpc::CreateChannel(server_->address(), grpc::InsecureChannelCredentials()));
   grpc::ClientContext context;
@@ -117,7 +119,7 @@ TEST_F(Grpc, AServerThatStopsEndsItsStreams) {
 
 TEST_F(Grpc, AnAddressThatIsNoneOrTakenIsRefused) {
   const auto refused = [&](const std::string& address) {
-    const auto server = GrpcServer::start(*service_, {.address = address});
+    const auto server = GrpcServer::start(*service_, {.address = address}, access_);
     return server ? "served" : server.error().message();
   };
   EXPECT_THAT(refused("localhost"), HasSubstr("expected HOST:PORT"));

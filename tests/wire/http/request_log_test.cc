@@ -163,10 +163,7 @@ class ServerLogTest : public testing::Test {
   // done.
   std::vector<json> requests() {
     std::vector<json> found = events("request");
-    const auto number = [](const json& line) {
-      const std::string id = line["id"];
-      return std::stoi(id.substr(id.rfind('-') + 1));
-    };
+    const auto number = [](const json& line) { return line["number"].get<int>(); };
     std::ranges::sort(found, {}, number);
     return found;
   }

@@ -19,7 +19,7 @@ using test::HttpClient;
 
 // Ids differ from call to call.
 std::string without_ids(const std::string& text) {
-  return std::regex_replace(text, std::regex("(call_|toolu_)[0-9a-f]{24}"), "$1ID");
+  return std::regex_replace(text, std::regex("(call_|toolu_)[0-9a-f]{32}"), "$1ID");
 }
 
 constexpr const char* kTwoCalls =

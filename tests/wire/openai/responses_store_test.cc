@@ -68,6 +68,16 @@ TEST(ResponseStore, ARestartGivesThemWhole) {
   std::filesystem::remove_all(folder);
 }
 
+TEST(ResponseStore, NeverReplacesWhatItKeeps) {
+  const auto texts = KeptTexts::open("").value();
+  ResponseStore store(*texts);
+  ASSERT_TRUE(store.put("resp_1", "ann", of_text("one")));
+  EXPECT_FALSE(store.put("resp_1", "ann", of_text("two")));
+  EXPECT_EQ(store.find("resp_1", "ann")->json, "one");
+  EXPECT_TRUE(store.put("resp_1", "bob", of_text("three")));
+  EXPECT_EQ(store.find("resp_1", "ann")->json, "one");
+}
+
 TEST(ResponseStore, TheOldestGoFirst) {
   const auto texts = KeptTexts::open("", 3).value();
   ResponseStore store(*texts);
