@@ -221,6 +221,8 @@ int serve(ServeFlags& flags) {
   if (const Status sound = service::Service::check(flags.service); !sound) {
     return report(sound.error());
   }
+  // Without keys everybody is one.
+  if (flags.http.keys_file.empty()) flags.service.shared_prompt_cache = true;
   // Sessions come back with their keys and values.
   const std::string& sessions_dir = flags.service.sessions.folder;
   if (!sessions_dir.empty() && flags.model.prompt_cache_dir.empty() &&
@@ -461,6 +463,11 @@ void add_serve_command(CLI::App& app, int& exit_code) {
       ->group("Requests");
   add_session_flags(*command, *flags);
   add_prompt_cache_flag(*command, flags->model);
+  command
+      ->add_flag("--prompt-cache-shared", service_options.shared_prompt_cache,
+                 "All keys share one prompt cache: then one finds by times, and in cached_tokens, "
+                 "what others have asked. Else each key has its own; without --keys there is one")
+      ->group("KV cache");
   add_chat_template_flag(*command, flags->model);
   add_draft_flags(*command, flags->model);
   add_draft_length_flag(*command, flags->draft_length);

@@ -63,7 +63,8 @@ struct AnswerRequest {
   std::vector<TokenId> stop_ids = {};     // beside the model's
   std::vector<TokenId> allowed_ids = {};  // empty: all
   bool ignore_eos = false;
-  int priority = 0;  // lower ones start first, and preempt higher ones that run
+  int priority = 0;             // lower ones start first, and preempt higher ones that run
+  std::string cache_salt = {};  // prefixes are shared with requests of the same salt alone
   bool logprobs = false;
   int top_logprobs = 0;
   bool stream = false;

@@ -41,6 +41,7 @@ std::vector<Request> score_requests(const AnswerRequest& wish,
     if (!wish.logprobs || !has_scores(request)) continue;
     texts.push_back({.prompt = request.prompt,
                      .score = ScoreOptions{.first = 1, .top_logprobs = wish.top_logprobs},
+                     .session = request.session,
                      .priority = request.priority,
                      .client = request.client,
                      .deadline = request.deadline});

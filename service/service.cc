@@ -59,9 +59,9 @@ Result<std::unique_ptr<Service>> Service::create(Engine& engine,
   std::unique_ptr<Service> service(new Service(engine, *tokenizer, options));
   service->log_ = std::move(log);
   service->driver_ = Driver::create(std::move(scheduler), watch_options(options, service->log()));
-  KAKEYA_ASSIGN_OR_RETURN(
-      service->sessions_,
-      Sessions::open(engine, *service->driver_, options.sessions, options.most_unread_tokens));
+  KAKEYA_ASSIGN_OR_RETURN(service->sessions_,
+                          Sessions::open(engine, *service->driver_, options.sessions,
+                                         options.most_unread_tokens, service->cache_scopes()));
   KAKEYA_ASSIGN_OR_RETURN(service->kept_texts_, KeptTexts::open(options.sessions.folder));
   return service;
 }

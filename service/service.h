@@ -13,6 +13,7 @@
 #include "kakeya/scheduler.h"
 #include "kakeya/status.h"
 #include "kakeya/tokenizer.h"
+#include "service/cache_scope.h"
 #include "service/driver.h"
 #include "service/grammar/grammar_engine.h"
 #include "service/metrics.h"
@@ -57,6 +58,7 @@ class Service {
   Engine& engine() const { return engine_; }
   const Tokenizer& tokenizer() const { return tokenizer_; }
   const ServiceOptions& options() const { return options_; }
+  CacheScopes cache_scopes() const { return {.per_owner = !options_.shared_prompt_cache}; }
   // How the model writes thoughts; nothing for one that does not think.
   const std::optional<ThoughtMarkers>& thought_markers() const { return thought_markers_; }
   // How the model writes calls of tools.

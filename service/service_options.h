@@ -25,6 +25,7 @@ struct ServiceOptions {
   // Tokens of an answer that its reader may leave unread.
   std::size_t most_unread_tokens = 1024;
   SessionsOptions sessions = {};
+  bool shared_prompt_cache = false;  // by all clients; else each has its own
 };
 
 }  // namespace kakeya::service

@@ -55,7 +55,12 @@ struct SessionOptions {
   // instead of all of it when the session is made. A pass for which there is none is refused with
   // kResourceExhausted, and the session is as before. A Scheduler sets such a request aside then.
   bool grow = false;
+  // The prompt cache, files of it too, and requests that run beside each other share rows within
+  // one scope alone, so that nobody finds by the time of an answer what others have asked. At most
+  // kMostScopeBytes; it stands in files.
+  std::string cache_scope = {};
 
+  static constexpr std::size_t kMostScopeBytes = 128;
   static constexpr std::int64_t kDefaultContext = 8192;
   static constexpr std::int64_t kMostKept = std::int64_t{1} << 30;  // of sink and of window
 };

@@ -42,6 +42,7 @@ void read_session(Keywords& keywords, SessionOptions& options) {
   keywords.read("evicted_sliding", options.evicted_sliding, kEvicted);
   keywords.read("drafting", options.drafting);
   keywords.read("grow", options.grow);
+  keywords.read("cache_scope", options.cache_scope);
 }
 
 void read_sampling(Keywords& keywords, SamplingOptions& sampling) {

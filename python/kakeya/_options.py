@@ -30,6 +30,7 @@ class SessionOptions(TypedDict, total=False):
     evicted_sliding: Evicted
     drafting: bool
     grow: bool  # memory is taken as tokens come
+    cache_scope: str  # rows of the prompt cache are shared within one scope alone
 
 
 class EngineOptions(SessionOptions, total=False):

@@ -121,14 +121,20 @@ Status SessionRun::take_mail(std::vector<GeneratedToken>& tokens) {
 Sessions::Sessions(Engine& engine,
                    Driver& driver,
                    const SessionsOptions& options,
-                   std::size_t most_unread)
-    : engine_(engine), driver_(driver), options_(options), most_unread_(most_unread) {}
+                   std::size_t most_unread,
+                   CacheScopes scopes)
+    : engine_(engine),
+      driver_(driver),
+      options_(options),
+      most_unread_(most_unread),
+      scopes_(scopes) {}
 
 Result<std::unique_ptr<Sessions>> Sessions::open(Engine& engine,
                                                  Driver& driver,
                                                  const SessionsOptions& options,
-                                                 std::size_t most_unread) {
-  std::unique_ptr<Sessions> sessions(new Sessions(engine, driver, options, most_unread));
+                                                 std::size_t most_unread,
+                                                 CacheScopes scopes) {
+  std::unique_ptr<Sessions> sessions(new Sessions(engine, driver, options, most_unread, scopes));
   KAKEYA_ASSIGN_OR_RETURN(
       sessions->catalogue_,
       Catalogue::open(options.folder, engine.model_fingerprint(), options.most_sessions));
@@ -172,13 +178,19 @@ Outcome<Sessions::Opened> Sessions::open_session(const std::string& owner, const
   auto row = catalogue_->find(owner, id);
   if (!row) return refused(row.error());
   opened.row = std::move(*row);
-  auto options = session_options_of(engine_, opened.row.mode);
+  auto options = options_of(opened.row);
   if (!options) return tl::unexpected(std::move(options).error());
   opened.options = *options;
   auto tokens = catalogue_->tokens(owner, id);
   if (!tokens) return refused(tokens.error());
   opened.tokens = std::move(*tokens);
   return opened;
+}
+
+Outcome<SessionOptions> Sessions::options_of(const SessionRow& row) const {
+  auto options = session_options_of(engine_, row.mode);
+  if (options) options->cache_scope = scopes_.of(row.owner);
+  return options;
 }
 
 Outcome<void> Sessions::check_wish(const NewSession& wish) const {
@@ -235,7 +247,7 @@ Outcome<std::vector<TokenId>> Sessions::tokens(const std::string& owner, const s
 Outcome<SessionFootprint> Sessions::footprint(const std::string& owner, const std::string& id) {
   const auto row = find(owner, id);
   if (!row) return tl::unexpected(row.error());
-  const auto options = session_options_of(engine_, row->mode);
+  const auto options = options_of(*row);
   if (!options) return tl::unexpected(options.error());
   const auto ids = tokens(owner, id);
   if (!ids) return tl::unexpected(ids.error());
@@ -365,7 +377,7 @@ Outcome<SessionRow> Sessions::close(const std::string& owner, const std::string&
 
 // A session whose tokens or mode cannot be read has no rows that could be found.
 void Sessions::free_rows(const SessionRow& row) {
-  const auto options = session_options_of(engine_, row.mode);
+  const auto options = options_of(row);
   const auto ids = catalogue_->tokens(row.owner, row.id);
   if (!options || !ids) return;
   // The parent goes on from what both have.

@@ -25,6 +25,7 @@
 
 #include "kakeya/engine.h"
 #include "kakeya/scheduler.h"
+#include "service/cache_scope.h"
 #include "service/driver.h"
 #include "service/mailbox.h"
 #include "service/refusal.h"
@@ -133,11 +134,12 @@ struct SessionFootprint {
 class Sessions {
  public:
   // Engine and driver must outlive it. `most_unread`: tokens of a generation that its reader may
-  // leave unread. Errors: as Catalogue::open().
+  // leave unread. `scopes`: who shares rows with whom. Errors: as Catalogue::open().
   static Result<std::unique_ptr<Sessions>> open(Engine& engine,
                                                 Driver& driver,
                                                 const SessionsOptions& options,
-                                                std::size_t most_unread);
+                                                std::size_t most_unread,
+                                                CacheScopes scopes);
   ~Sessions();
   Sessions(const Sessions&) = delete;
   Sessions& operator=(const Sessions&) = delete;
@@ -187,7 +189,11 @@ class Sessions {
 
  private:
   friend class SessionHold;
-  Sessions(Engine& engine, Driver& driver, const SessionsOptions& options, std::size_t most_unread);
+  Sessions(Engine& engine,
+           Driver& driver,
+           const SessionsOptions& options,
+           std::size_t most_unread,
+           CacheScopes scopes);
 
   struct Opened {
     std::shared_ptr<SessionHold> hold;
@@ -206,6 +212,8 @@ class Sessions {
                                            Request request,
                                            std::function<void()> wake);
   Outcome<void> check_wish(const NewSession& wish) const;
+  // Errors: as session_options_of().
+  Outcome<SessionOptions> options_of(const SessionRow& row) const;
   void free_rows(const SessionRow& row);
   void end_idle();
 
@@ -213,6 +221,7 @@ class Sessions {
   Driver& driver_;
   const SessionsOptions options_;
   const std::size_t most_unread_;
+  const CacheScopes scopes_;
   std::unique_ptr<Catalogue> catalogue_;
   std::mutex mutex_;
   std::condition_variable changed_;

@@ -180,6 +180,10 @@ Result<TimelinePlan> plan_timeline(const ModelConfig& config,
         "SessionOptions::context must be 1 to {} tokens for this model but is {}", limit,
         options.context);
   }
+  if (options.cache_scope.size() > SessionOptions::kMostScopeBytes) {
+    return invalid_argument("SessionOptions::cache_scope must have at most {} bytes but has {}",
+                            SessionOptions::kMostScopeBytes, options.cache_scope.size());
+  }
   if (options.max_rows < 1) {
     return invalid_argument("SessionOptions::max_rows must be at least 1 but is {}",
                             options.max_rows);

@@ -185,12 +185,14 @@ Result<std::unique_ptr<Session>> EngineImpl::create_session(const SessionOptions
 SnapshotKey EngineImpl::key_of(const SessionOptions& options,
                                const TimelinePlan& plan,
                                const Projection* projection) const {
-  return session_key({.model = model_fingerprint_,
-                      .drafter = draft_fingerprint(options),
-                      .projection = projection_fingerprint(plan, projection),
-                      .tokenizer = text_.tokenizer_fingerprint(),
-                      .chat_template = text_.template_fingerprint()},
-                     options_.compute, backend_->name(), plan);
+  SnapshotKey key = session_key({.model = model_fingerprint_,
+                                 .drafter = draft_fingerprint(options),
+                                 .projection = projection_fingerprint(plan, projection),
+                                 .tokenizer = text_.tokenizer_fingerprint(),
+                                 .chat_template = text_.template_fingerprint()},
+                                options_.compute, backend_->name(), plan);
+  if (!options.cache_scope.empty()) key[kScopeName] = options.cache_scope;
+  return key;
 }
 
 CachedPrefix EngineImpl::cached_prefix(std::span<const TokenId> ids,

@@ -32,20 +32,20 @@ PromptCache::~PromptCache() {
 
 PromptCache::Cursor::Cursor(PromptCache& cache, const SnapshotKey& key) : cache_(cache) {
   const std::lock_guard lock(cache_.mutex_);
-  auto& modes = cache_.modes_;
-  auto mode = std::ranges::find(modes, key, &Mode::key);
-  if (mode == modes.end()) {
+  auto mode = cache_.modes_.find(key);
+  if (mode == cache_.modes_.end()) {
     const TimedPrefixFiles* const files = cache_.files_.get();
-    mode = modes.emplace(modes.end(), key, files == nullptr ? 0 : files->known().mode_of(key));
+    const std::uint64_t in_files = files == nullptr ? 0 : files->known().mode_of(key);
+    mode = cache_.modes_.try_emplace(key, key, in_files).first;
   }
-  mode_ = &*mode;
+  mode_ = &mode->second;
   mode_->tree.attach(place_);
 }
 
 PromptCache::Cursor::~Cursor() {
   const std::lock_guard lock(cache_.mutex_);
   mode_->tree.detach(place_);
-  cache_.remove_unused_modes();
+  cache_.remove_if_unused(*mode_);
 }
 
 std::uint64_t PromptCache::bytes() const {
@@ -352,6 +352,7 @@ void PromptCache::erase(Entry& idle) {
     --parent_of(idle)->children;
     release(*parent_of(idle));
   }
+  const Mode& mode = *idle.mode;
   TokenTree& tree = idle.mode->tree;
   const std::uint64_t nodes = tree.bytes();
   tree.erase(idle);
@@ -360,17 +361,18 @@ void PromptCache::erase(Entry& idle) {
   // The entry lies in it.
   const Buffer memory = std::move(idle.memory);
   idle.~Entry();
-  if (tree.is_empty()) remove_unused_modes();
+  remove_if_unused(mode);
 }
 
 PromptCache::Entry* PromptCache::longest_beginning(const SnapshotKey& key,
                                                    std::span<const TokenId> tokens) {
-  const auto mode = std::ranges::find(modes_, key, &Mode::key);
-  if (mode == modes_.end()) return nullptr;
+  const auto found = modes_.find(key);
+  if (found == modes_.end()) return nullptr;
+  TokenTree& tree = found->second.tree;
   TokenTree::Cursor place;
-  mode->tree.attach(place);
-  lookup_cost_ += mode->tree.advance(place, 0, tokens);
-  mode->tree.detach(place);
+  tree.attach(place);
+  lookup_cost_ += tree.advance(place, 0, tokens);
+  tree.detach(place);
   for (const TokenTree::Node* node = place.node; node != nullptr; node = node->parent) {
     if (node->end <= place.common && node->texts != nullptr) {
       return static_cast<Entry*>(node->texts);
@@ -419,9 +421,10 @@ std::uint64_t PromptCache::forget(const SnapshotKey& key,
   return freed;
 }
 
-void PromptCache::remove_unused_modes() {
-  modes_.remove_if(
-      [](const Mode& mode) { return mode.tree.is_empty() && !mode.tree.has_cursors(); });
+void PromptCache::remove_if_unused(const Mode& mode) {
+  if (!mode.tree.is_empty() || mode.tree.has_cursors()) return;
+  const SnapshotKey key = mode.key;  // which goes with it
+  modes_.erase(key);
 }
 
 bool PromptCache::reclaim(std::uint64_t missing) {

@@ -33,7 +33,7 @@
 #include <condition_variable>
 #include <cstdint>
 #include <deque>
-#include <list>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -216,8 +216,8 @@ class PromptCache final : public MemoryReclaimer {
   void erase(Entry& idle);
   // False if there is none that can be given up.
   bool evict_oldest();
-  // Forgets modes without entries and cursors.
-  void remove_unused_modes();
+  // Forgets a mode without entries and cursors.
+  void remove_if_unused(const Mode& mode);
 
   // These are about files (prompt_cache_files.cc), and called with the lock held. The first gives a
   // new entry its name, and has it written unless it is in the files.
@@ -274,7 +274,7 @@ class PromptCache final : public MemoryReclaimer {
   const std::unique_ptr<TimedPrefixFiles> files_;  // null: none
   mutable std::mutex mutex_;
   std::condition_variable copied_;
-  std::list<Mode> modes_;
+  std::map<SnapshotKey, Mode> modes_;
   // Entries without holds, by when they were used.
   Entry* oldest_ = nullptr;
   Entry* newest_ = nullptr;

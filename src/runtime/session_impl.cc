@@ -240,6 +240,7 @@ SessionParts SessionImpl::parts() {
 
 SnapshotKey SessionImpl::saved_key() const {
   SnapshotKey key = key_;
+  key.erase(kScopeName);  // who may read the file may have it
   key["tables"] = engine_.tables->text();
   return key;
 }

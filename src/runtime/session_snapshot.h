@@ -26,6 +26,9 @@ struct SessionIdentity {
   std::string chat_template;
 };
 
+// The name of SessionOptions::cache_scope in the keys of the prompt cache.
+inline constexpr const char* kScopeName = "scope";
+
 // The key that must be equal for a session to be restored: the layout of the sections, the identity
 // of what made the rows, and how they are kept. A file's key has the model's tables as well
 // (TableIdentity).

@@ -59,6 +59,24 @@ void lie(const std::string& path, std::size_t number, std::int64_t change) {
   std::filesystem::remove(path);
 }
 
+TEST_F(PromptCacheFiles, AreOfTheirScopeAlone) {
+  const Ids prompt = random_ids(300, 1);
+  SessionOptions ann;
+  {
+    const auto engine = open("none");
+    ann = engine->session_options();
+    ann.cache_scope = "ann";
+    answer_of(*engine, prompt, ann);
+  }
+  const auto engine = open("none");
+  SessionOptions bob = ann;
+  bob.cache_scope = "bob";
+  EXPECT_EQ(engine->cached_prefix(prompt, bob).disk_bytes, 0U);
+  EXPECT_EQ(answer_of(*engine, prompt, bob).kept, 0);
+  EXPECT_EQ(answer_of(*engine, prompt).kept, 0);
+  EXPECT_EQ(answer_of(*engine, prompt, ann).kept, 299);
+}
+
 TEST_F(PromptCacheFiles, ALaterEngineGoesOnWithoutRunningTheRows) {
   for (const char* draft : {"none", "auto", "chain"}) {
     const auto plain = open_engine(demo_options(draft));

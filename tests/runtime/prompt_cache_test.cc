@@ -240,6 +240,25 @@ TEST(PromptCache, SessionsOfOtherModesDoNotShare) {
   EXPECT_EQ(ask(*engine, modes[0], prompt, generation(5)).kept, 0);
 }
 
+TEST(PromptCache, ScopesDoNotShare) {
+  const auto engine = open_engine(caching_options("auto", kPlenty));
+  const Ids prompt = random_ids(200, 1);
+  std::vector<SessionMode> scopes(3, {"", engine->session_options()});
+  scopes[1].options.cache_scope = "ann";
+  scopes[2].options.cache_scope = "bob";
+  for (const SessionMode& scope : scopes) {
+    EXPECT_EQ(engine->cached_prefix(prompt, scope.options).tokens, 0);
+    EXPECT_EQ(ask(*engine, scope, prompt, generation(5)).kept, 0);
+  }
+  EXPECT_GT(engine->forget_prefix(prompt, 0, scopes[1].options), 0U);
+  EXPECT_EQ(ask(*engine, scopes[1], prompt, generation(5)).kept, 0);
+  for (const SessionMode& scope : scopes) {
+    EXPECT_EQ(ask(*engine, scope, prompt, generation(5)).kept, 199);
+  }
+  scopes[1].options.cache_scope = std::string(SessionOptions::kMostScopeBytes + 1, 'a');
+  EXPECT_FALSE(engine->create_session(scopes[1].options));
+}
+
 TEST(PromptCache, TheEntryThatWasNotUsedForLongestIsGivenUp) {
   const Ids prompts[] = {random_ids(200, 1), random_ids(200, 2), random_ids(200, 3)};
   std::uint64_t one = 0;

@@ -110,6 +110,21 @@ TEST(SchedulerSharing, SixteenEqualPromptsCostOnePrefill) {
   EXPECT_LE(requests.statistics().passes, 32 + 1 + 11);
 }
 
+TEST(SchedulerSharing, ScopesDoNotShare) {
+  const auto engine = open_engine(demo_options("auto"));
+  Requests requests(*engine, {});
+  const Prompt prompt = random_ids(300, 7);
+  for (const char* const scope : {"", "ann", "bob"}) {
+    Request request = asking(prompt, 1);
+    request.session = engine->session_options();
+    request.session->cache_scope = scope;
+    requests.add(request);
+  }
+  requests.run();
+  EXPECT_EQ(requests.statistics().shared_rows, 0);
+  EXPECT_EQ(requests.statistics().prompt_rows, 900);
+}
+
 // Chunks of 64 rows take the first one beyond the places where others leave it.
 TEST(SchedulerSharing, RaggedPromptsRunWhatTheyHaveInCommonOnceInEveryMode) {
   const auto engine = open_shared_engine({.name = "cpu"});

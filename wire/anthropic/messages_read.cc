@@ -267,6 +267,7 @@ constexpr wire::UnservedField kOfOtherApis[] = {
     {"enable_thinking", std::nullopt, "thinking"},
     {"reasoning_effort", std::nullopt, "thinking"},
     {"functions", std::nullopt, "tools"},
+    {"cache_salt", std::nullopt, "nothing: /v1/chat/completions has it"},
 };
 
 // Fields that would make another answer, and that this server cannot give.

@@ -186,6 +186,8 @@ service::Outcome<PreparedAnswer> prepare(Exchange& exchange,
   for (Request& request : prepared.requests) {
     request.deadline = exchange.deadline();
     request.client = exchange.client().name();
+    request.session = service.engine().session_options();
+    request.session->cache_scope = service.cache_scopes().of(request.client, wish.cache_salt);
     prepared.prompt_tokens += std::ssize(request.prompt);
   }
   prepared.id = random_id(id_prefix);

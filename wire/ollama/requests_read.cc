@@ -65,6 +65,7 @@ constexpr wire::UnservedField kElsewhere[] = {
     {"frequency_penalty", std::nullopt, "options.frequency_penalty"},
     {"response_format", std::nullopt, "format"},
     {"json_schema", std::nullopt, "format"},
+    {"cache_salt", std::nullopt, "nothing: /v1/chat/completions has it"},
 };
 
 // [{"function": {"name", "arguments": {...}}}, ...], whose own text is `text`.

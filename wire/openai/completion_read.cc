@@ -66,6 +66,7 @@ void read_limits(wire::JsonReader& reader, const wire::Json& body, service::Answ
   std::optional<int> priority;
   reader.read(body, "priority", -kMostPriority, kMostPriority, priority);
   out.priority = priority.value_or(0);
+  read_cache_salt(reader, body, out.cache_salt);
   std::optional<std::int64_t> least;
   reader.read(body, "min_tokens", 0, kMostTokens, least);
   out.min_tokens = least.value_or(0);
@@ -150,6 +151,15 @@ void read_model(wire::JsonReader& reader, const wire::Json& body, std::string& o
                          wire::shown(*model));
   }
   out = model->get<std::string>();
+}
+
+void read_cache_salt(wire::JsonReader& reader, const wire::Json& body, std::string& out) {
+  const wire::Json* salt = reader.find(body, "cache_salt");
+  if (salt == nullptr) return;
+  if (!salt->is_string() || salt->get_ref<const std::string&>().empty()) {
+    return reader.refuse("cache_salt", "a text that is not empty", wire::shown(*salt));
+  }
+  out = salt->get<std::string>();
 }
 
 void read_token_ids(wire::JsonReader& reader,

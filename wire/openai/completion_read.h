@@ -28,6 +28,9 @@ service::Outcome<service::AnswerRequest> read_completion_request(std::string_vie
 // "model": a name; empty if there is none, which means whatever is served.
 void read_model(wire::JsonReader& reader, const wire::Json& body, std::string& out);
 
+// "cache_salt", as vLLM has it: a text that is not empty.
+void read_cache_salt(wire::JsonReader& reader, const wire::Json& body, std::string& out);
+
 // Appends ids; the vocabulary is not known here.
 void read_token_ids(wire::JsonReader& reader,
                     const wire::Json& array,

@@ -269,6 +269,7 @@ service::Outcome<ResponseWish> read_response_request(std::string_view body,
   read_metadata(reader, *parsed, wish);
   read_logprobs(reader, *parsed, wish);
   read_output_options(reader, *parsed, wish);
+  read_cache_salt(reader, *parsed, wish.answer.cache_salt);
   refuse_unserved_of_responses(reader, *parsed);
   refuse_unserved_of_answers(reader, *parsed);
   if (reader.failed()) return tl::unexpected(reader.problem());

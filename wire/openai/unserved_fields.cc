@@ -61,8 +61,6 @@ constexpr UnservedField kOfAnswers[] = {
     {"thinking_token_budget", -1.0, "nothing: a budget of thoughts is not enforced"},
     {"thinking_budget_tokens", -1.0, "nothing: a budget of thoughts is not enforced"},
     {"thinking_budget", -1.0, "nothing: a budget of thoughts is not enforced"},
-    // Who sends it relies on prefixes that nobody else can find by their time.
-    {"cache_salt", std::nullopt, "nothing: all clients share the prefix cache"},
 };
 
 constexpr UnservedField kOfChats[] = {

@@ -121,5 +121,41 @@ TEST_F(Clients, NobodyElseIsBelieved) {
   send({}, verb::get, "/v1/responses/" + id);
 }
 
+std::string long_text() {
+  std::string text = "The secret number is";
+  for (int i = 0; i < 100; ++i) text += " " + std::to_string(i * 37 % 1000);
+  return text;
+}
+
+TEST_F(Clients, AKeySeesNothingOfWhatAnotherHasAsked) {
+  start_with_keys();
+  const auto cached = [&](const std::string& name, const json& more = json::object()) {
+    const json body = chat(long_text(), more);
+    const json answer = send(key_of(name), verb::post, "/v1/chat/completions", body);
+    return answer["usage"]["prompt_tokens_details"]["cached_tokens"].get<int>();
+  };
+  EXPECT_EQ(cached("ann"), 0);
+  EXPECT_GT(cached("ann"), 100);
+  EXPECT_EQ(cached("bob"), 0);
+  EXPECT_GT(cached("bob"), 100);
+  const json salted = {{"cache_salt", "s"}};
+  EXPECT_EQ(cached("ann", salted), 0);
+  EXPECT_GT(cached("ann", salted), 100);
+  EXPECT_EQ(cached("ann", {{"cache_salt", "t"}}), 0);
+  EXPECT_EQ(cached("bob", salted), 0);
+}
+
+TEST_F(Clients, MayShareOnePromptCache) {
+  start_with_keys();
+  start({.keys_file = keys_path_}, {.shared_prompt_cache = true});
+  const auto cached = [&](const std::string& name) {
+    const json answer =
+        send(key_of(name), verb::post, "/v1/chat/completions", chat(long_text()));
+    return answer["usage"]["prompt_tokens_details"]["cached_tokens"].get<int>();
+  };
+  EXPECT_EQ(cached("ann"), 0);
+  EXPECT_GT(cached("bob"), 100);
+}
+
 }  // namespace
 }  // namespace kakeya::wire

@@ -206,7 +206,8 @@ TEST(OpenaiRead, RefusesByNameWhatItDoesNotDo) {
                                                         {"lora", "[{\"id\":0,\"scale\":1}]"},
                                                         {"thinking_token_budget", "5"},
                                                         {"reasoning_format", "\"none\""},
-                                                        {"cache_salt", "\"a\""}};
+                                                        {"cache_salt", "\"\""},
+                                                        {"cache_salt", "1"}};
   for (const auto& [name, value] : kAsked) {
     const std::string field = fmt::format("\"{}\":{}", name, value);
     EXPECT_EQ(read_chat_request(body_with(field)).error().parameter, name);
