@@ -20,6 +20,15 @@ CREATE TABLE texts (
   UNIQUE (owner, id));
 )";
 
+// The oldest text of the owner who has most of what there is too much of: who asks much loses
+// texts of their own. Of equal owners the one who has the oldest text.
+constexpr const char* kForgetOfMostTexts = R"(
+DELETE FROM texts WHERE key = (
+  SELECT MIN(key) FROM texts GROUP BY owner ORDER BY COUNT(*) DESC, MIN(key) LIMIT 1))";
+constexpr const char* kForgetOfMostBytes = R"(
+DELETE FROM texts WHERE key = (
+  SELECT MIN(key) FROM texts GROUP BY owner ORDER BY SUM(bytes) DESC, MIN(key) LIMIT 1))";
+
 Error no_such_text(const std::string& id) {
   return Error(StatusCode::kNotFound, "expected the id of what is kept, got '" + id + "'");
 }
@@ -63,7 +72,7 @@ Status KeptTexts::put(const std::string& owner, const std::string& id, const std
     }
     for (Size size = size_in(connection); size.texts > most_texts_ || size.bytes > most_bytes_;
          size = size_in(connection)) {
-      connection.exec("DELETE FROM texts WHERE key = (SELECT MIN(key) FROM texts)");
+      connection.exec(size.texts > most_texts_ ? kForgetOfMostTexts : kForgetOfMostBytes);
     }
     return {};
   });

@@ -12,8 +12,8 @@ namespace kakeya::service {
 
 class Database;
 
-// Thread-safe. The oldest texts go first where there are too many. Errors of all calls, beside
-// those named: as Database::run().
+// Thread-safe. Where there are too many texts, or bytes of them, the owner who has most loses the
+// oldest first. Errors of all calls, beside those named: as Database::run().
 class KeptTexts {
  public:
   static constexpr std::int64_t kMostTexts = 1024;

@@ -90,6 +90,25 @@ TEST(ResponseStore, TheOldestGoFirst) {
   }
 }
 
+TEST(ResponseStore, WhoAsksMuchLosesTheirOwn) {
+  constexpr std::int64_t kMost = 10'000;
+  const auto few = KeptTexts::open("", 8).value();
+  const auto small = KeptTexts::open("", 1000, kMost).value();
+  for (KeptTexts* const texts : {few.get(), small.get()}) {
+    ResponseStore store(*texts);
+    ASSERT_TRUE(store.put("resp_1", "ann", of_text(std::string(2000, 'a'))));
+    ASSERT_TRUE(store.put("resp_2", "ann", of_text("b")));
+    for (int i = 0; i < 50; ++i) {
+      const std::string id = fmt::format("resp_{}", i);
+      ASSERT_TRUE(store.put(id, "bob", of_text(std::string(300, 'b'))));
+      EXPECT_NE(store.find(id, "bob"), nullptr);
+    }
+    EXPECT_NE(store.find("resp_1", "ann"), nullptr);
+    EXPECT_NE(store.find("resp_2", "ann"), nullptr);
+    EXPECT_EQ(store.find("resp_1", "bob"), nullptr);
+  }
+}
+
 TEST(ResponseStore, HoldsNoMoreBytesThanItMay) {
   constexpr std::int64_t kMost = 10'000;
   const auto texts = KeptTexts::open("", 1000, kMost).value();
