@@ -362,7 +362,7 @@ void add_access_flags(CLI::App& command, ServeFlags& flags) {
   command
       .add_option("--keys", options.keys_file,
                   "Only answer who has a key: lines of NAME:HASH or NAME:HASH:REQUESTS_PER_MINUTE, "
-                  "as --new-key makes them")
+                  "as --new-key makes them, and :priority=K for requests as urgent as that")
       ->type_name("FILE")
       ->group(kGroup);
   command

@@ -86,7 +86,9 @@ struct Request {
   std::optional<ScoreOptions> score = {};          // the same numbers as Session::score()
   // If there are none: the engine's or, of an embedding, those that Engine::embed() uses.
   std::optional<SessionOptions> session = {};
-  int priority = 0;  // higher ones start first, and preempt lower ones that run
+  // Higher ones start first, and preempt lower ones that run. Where they pass by a lower priority
+  // for ten seconds one request of it starts, which is not preempted for their places.
+  int priority = 0;
   // Who asks. Those of one priority take turns in starting, whoever has how many waiting; requests
   // of one client start in order.
   std::string client = {};

@@ -90,7 +90,7 @@ void RequestQueue::take_arrived() {
   for (std::unique_ptr<Sequence>& sequence : arrived_) {
     const Request& request = sequence->request;
     if (request.deadline) earliest_ = std::min(earliest_, *request.deadline);
-    Turns& turns = turns_[request.priority];
+    Turns& turns = turns_of(request.priority);
     if (turns.last.size() > kMostClients) {
       std::erase_if(turns.last, [&](const auto& entry) { return entry.second <= turns.started; });
     }
@@ -101,20 +101,51 @@ void RequestQueue::take_arrived() {
   arrived_.clear();
 }
 
+RequestQueue::Turns& RequestQueue::turns_of(int priority) {
+  const auto [turns, is_new] = turns_.try_emplace(priority);
+  if (is_new) turns->second.since = Clock::now();
+  return turns->second;
+}
+
+RequestQueue::Waiting::iterator RequestQueue::first_of(int priority) {
+  const auto first = waiting_.lower_bound(Place{.priority = priority, .turn = 0});
+  return first != waiting_.end() && first->first.priority == priority ? first : waiting_.end();
+}
+
+RequestQueue::Waiting::iterator RequestQueue::find_next() {
+  const auto top = waiting_.begin();
+  if (top == waiting_.end() || turns_.size() < 2) return top;
+  const Clock::time_point now = Clock::now();
+  if (now < next_look_) return top;
+  auto next = top;
+  Clock::time_point since = now - patience_;
+  for (const auto& [priority, turns] : turns_) {
+    if (priority == top->first.priority || turns.since > since) continue;
+    since = turns.since;
+    next = first_of(priority);
+  }
+  if (next == top) next_look_ = now + patience_ / 8;
+  return next;
+}
+
 Sequence* RequestQueue::front() {
-  return waiting_.empty() ? nullptr : waiting_.begin()->second.get();
+  next_ = find_next();
+  return next_ == waiting_.end() ? nullptr : next_->second.get();
 }
 
 std::unique_ptr<Sequence> RequestQueue::drop_front() {
-  const auto first = waiting_.begin();
-  std::unique_ptr<Sequence> sequence = std::move(first->second);
-  Turns& turns = turns_[first->first.priority];
-  turns.started = std::max(turns.started, first->first.turn);
-  waiting_.erase(first);
-  if (waiting_.empty()) {
-    earliest_ = Clock::time_point::max();
-    turns_.clear();
+  const Place place = next_->first;
+  std::unique_ptr<Sequence> sequence = std::move(next_->second);
+  Turns& turns = turns_of(place.priority);
+  turns.started = std::max(turns.started, place.turn);
+  turns.since = Clock::now();
+  if (place.priority != waiting_.begin()->first.priority) {
+    sequence->passed_by = true;
+    next_look_ = turns.since + patience_;
   }
+  waiting_.erase(next_);
+  if (first_of(place.priority) == waiting_.end()) turns_.erase(place.priority);
+  if (waiting_.empty()) earliest_ = Clock::time_point::max();
   return sequence;
 }
 
@@ -128,6 +159,7 @@ std::unique_ptr<Sequence> RequestQueue::pop_front() {
 void RequestQueue::put_back(std::unique_ptr<Sequence> sequence) {
   if (sequence->request.deadline) earliest_ = std::min(earliest_, *sequence->request.deadline);
   const Place first = {sequence->request.priority, 0};
+  turns_of(first.priority);
   waiting_.emplace_hint(waiting_.lower_bound(first), first, std::move(sequence));
   const std::lock_guard lock(mutex_);
   --running_;
@@ -151,6 +183,8 @@ std::vector<std::unique_ptr<Sequence>> RequestQueue::take_overdue(Clock::time_po
       ++entry;
     }
   }
+  std::erase_if(turns_,
+                [this](const auto& entry) { return first_of(entry.first) == waiting_.end(); });
   return overdue;
 }
 

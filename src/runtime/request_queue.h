@@ -3,6 +3,9 @@
 //   add() -> arrived -> take_arrived() -> waiting, by priority, then by turns of clients, then in
 //   order -> pop_front()
 //
+// Higher priorities pass by lower ones for so long: once in kPatience the first request of the
+// priority of which none has started for longest, and for so long, is the first of all.
+//
 // It also says who may step: one thread at a time, and nobody within a callback.
 #pragma once
 
@@ -28,8 +31,12 @@ class RequestQueue {
   // The time to wait before looking again whether memory that somebody else held is free.
   static constexpr std::chrono::milliseconds kPause{10};
 
+  // The time that higher priorities may pass by a request that is the first of its own.
+  static constexpr std::chrono::milliseconds kPatience{10'000};
+
   // Creates a queue of at most `most` requests at a time.
-  explicit RequestQueue(std::int64_t most) : most_(most) {}
+  explicit RequestQueue(std::int64_t most, std::chrono::milliseconds patience = kPatience)
+      : most_(most), patience_(patience) {}
 
   // These are thread-safe.
 
@@ -64,9 +71,9 @@ class RequestQueue {
   // Sleeps until something is added, cancelled or closed, or this time has passed.
   void pause(std::chrono::microseconds most = kPause);
   void take_arrived();
-  // Null: nobody waits.
+  // The request that is to start next. Null: nobody waits.
   Sequence* front();
-  // Takes the first request out of the queue to run it.
+  // Takes the request that front() has just given out of the queue to run it.
   std::unique_ptr<Sequence> pop_front();
   // Puts a request back that was running (preemption): it waits again, before all others of its
   // priority.
@@ -83,6 +90,7 @@ class RequestQueue {
 
  private:
   const std::int64_t most_;
+  const std::chrono::milliseconds patience_;
   mutable std::mutex mutex_;  // of what follows
   std::condition_variable changed_;
   std::vector<std::unique_ptr<Sequence>> arrived_;  // since the last step
@@ -109,13 +117,23 @@ class RequestQueue {
   // started last if that is later (start-time fair queueing).
   struct Turns {
     std::uint64_t started = 0;
+    Clock::time_point since = {};                    // none of them has started, though one waited
     std::map<std::string, std::uint64_t> last = {};  // of each client that waits, and some more
   };
 
+  using Waiting = std::multimap<Place, std::unique_ptr<Sequence>>;
+  // The first request of a priority; the end if none waits.
+  Waiting::iterator first_of(int priority);
+  // The first of the priority that was passed by for longest; the first of all if none was.
+  Waiting::iterator find_next();
+  Turns& turns_of(int priority);
+
   // The waiting sequences, by place; equal places keep their order. Only the thread that steps uses
   // this and the members below.
-  std::multimap<Place, std::unique_ptr<Sequence>> waiting_;
-  std::map<int, Turns> turns_;                             // by priority; empty when nobody waits
+  Waiting waiting_;
+  Waiting::iterator next_ = waiting_.end();                // what front() has given
+  std::map<int, Turns> turns_;                             // by the priorities of those that wait
+  Clock::time_point next_look_ = {};                       // for one that was passed by
   Clock::time_point earliest_ = Clock::time_point::max();  // deadline of those; may be too early
 };
 

@@ -257,7 +257,7 @@ bool SchedulerImpl::preempt_for(const Sequence& next) {
   bool has_lower = false;
   std::uint64_t theirs = 0;
   for (const auto& sequence : running_) {
-    if (sequence->request.priority >= next.request.priority) continue;
+    if (sequence->standing() >= next.request.priority) continue;
     has_lower = true;
     theirs += sequence->session->footprint().total_reserved();
   }
@@ -443,7 +443,7 @@ void SchedulerImpl::preempt_one() {
   if (running_.empty()) return;
   auto victim = running_.begin();
   for (auto other = victim; other != running_.end(); ++other) {
-    if ((*other)->request.priority <= (*victim)->request.priority) victim = other;
+    if ((*other)->standing() <= (*victim)->standing()) victim = other;
   }
   Sequence& last = **victim;
   give_up_session(last, true);

@@ -3,6 +3,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <limits>
 #include <memory>
 #include <optional>
 
@@ -36,6 +37,7 @@ struct Sequence {
   Position branch = 0;
   bool told_prompt = false;  // by Request::on_prompt
   bool seeks = true;         // a leader, when it is its turn
+  bool passed_by = false;    // it waited so long that it started before higher priorities
   std::atomic<bool> cancelled{false};
   // The sequence's part in the present step: rows of the prompt that it runs, and the error that
   // ended it.
@@ -46,6 +48,9 @@ struct Sequence {
   std::int64_t counted_drafted = 0;
   std::int64_t counted_accepted = 0;
 
+  // Lower ones give way to higher ones where there is no place or no memory. One that was passed by
+  // gives way to nobody who waits: else it would start for nothing.
+  int standing() const { return passed_by ? std::numeric_limits<int>::max() : request.priority; }
   Timeline& timeline() const { return session->timeline(); }
   // True if a running sequence has nothing left to run.
   bool done() const {

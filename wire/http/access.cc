@@ -179,6 +179,7 @@ tl::expected<void, Denial> Access::admit(const Credentials& given,
                     .code = "invalid_api_key"}});
   }
   client.key = keys->name(*found);
+  client.most_urgent = keys->most_urgent(*found);
   if (!counts) return {};
   const auto seconds = keys->seconds_until_allowed(*found, std::chrono::steady_clock::now());
   if (seconds == 0) return {};

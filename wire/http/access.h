@@ -58,8 +58,8 @@ class Access {
   // True if a page of this origin, as "https://example.com", may read answers.
   bool lets_read(std::string_view origin) const;
 
-  // Tells `client` the key that a request has, unless everybody may ask. A request that `counts`
-  // takes a place in the key's quota.
+  // Tells `client` the key that a request has, and its terms, unless everybody may ask. A request
+  // that `counts` takes a place in the key's quota.
   tl::expected<void, Denial> admit(const Credentials& given, bool counts, service::Client& client);
   // Takes so many places more for a request that was let in with this key.
   void charge(std::string_view key_name, std::int64_t places);

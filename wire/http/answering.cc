@@ -1,5 +1,7 @@
 #include "wire/http/answering.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <utility>
 
@@ -155,6 +157,15 @@ service::Outcome<std::vector<AnswerPiece>> echo_prompts(Exchange& exchange,
   return pieces;
 }
 
+// Refuses what is more urgent than the client may ask for.
+service::Outcome<void> check_priority(const service::Client& client, int priority) {
+  if (!client.most_urgent || priority >= *client.most_urgent) return {};
+  return tl::unexpected(service::Refusal{
+      .message = fmt::format("priority: expected at least {}, as the key '{}' has it, got {}",
+                             *client.most_urgent, client.key, priority),
+      .parameter = "priority"});
+}
+
 bool answer_watched(Exchange& exchange, const PreparedAnswer& prepared, AnswerWriter& writer) {
   const auto echoes = echo_prompts(exchange, prepared);
   if (!echoes) return !exchange.watch().is_gone() && exchange.refuse(echoes.error());
@@ -177,6 +188,8 @@ service::Outcome<PreparedAnswer> prepare(Exchange& exchange,
   service::Service& service = exchange.service();
   const auto known = service::check_model(service.options().model_name, wish.model);
   if (!known) return tl::unexpected(known.error());
+  const auto allowed = check_priority(exchange.client(), wish.priority);
+  if (!allowed) return tl::unexpected(allowed.error());
   auto session = read_session_fields(exchange.request());
   if (!session) return tl::unexpected(std::move(session).error());
   auto requests = service::make_requests(service.engine(), wish, service.options().draft_length);
@@ -227,6 +240,8 @@ bool embed(Exchange& exchange,
            const service::EmbeddingRequest& wish,
            const std::function<std::string(const Embedded&)>& write) {
   service::Service& service = exchange.service();
+  const auto allowed = check_priority(exchange.client(), wish.priority);
+  if (!allowed) return exchange.refuse(allowed.error());
   auto texts = service::encode_texts(service.engine(), service.options().model_name, wish);
   if (!texts) return exchange.refuse(texts.error());
   exchange.record()->prompt_tokens = texts->tokens;

@@ -28,7 +28,8 @@ struct PreparedAnswer {
 };
 
 // Checks and tokenises what a client wants. Errors: kNotFound for another model than the one that
-// is served; as make_requests(). `id_prefix`: what the answer's id begins with.
+// is served; kInvalidArgument for a priority that the client's key has not; as make_requests().
+// `id_prefix`: what the answer's id begins with.
 service::Outcome<PreparedAnswer> prepare(Exchange& exchange,
                                          const service::AnswerRequest& wish,
                                          std::string_view id_prefix);

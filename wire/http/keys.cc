@@ -9,6 +9,7 @@
 #include <charconv>
 #include <cmath>
 #include <fstream>
+#include <limits>
 #include <utility>
 
 #include "base/status.h"
@@ -40,6 +41,16 @@ bool parse_digest(std::string_view text, Digest& out) {
   return true;
 }
 
+constexpr std::string_view kPriorityTerm = "priority=";
+
+std::optional<std::int64_t> number_in(std::string_view text) {
+  std::int64_t number = 0;
+  const char* const end = text.data() + text.size();
+  const auto parsed = std::from_chars(text.data(), end, number);
+  if (parsed.ec != std::errc() || parsed.ptr != end) return std::nullopt;
+  return number;
+}
+
 // Names become labels of metrics, and are printed.
 bool is_name(std::string_view name) {
   const auto fits = [](char c) {
@@ -65,6 +76,28 @@ Result<NewKey> make_key(std::string_view name) {
   return NewKey{.key = std::move(key), .line = std::move(line)};
 }
 
+Status Keys::parse_terms(std::string_view terms, const std::string& where, Entry& entry) {
+  const std::size_t colon = terms.find(':');
+  const std::string_view last = terms.substr(colon == terms.npos ? 0 : colon + 1);
+  const bool has_priority = last.starts_with(kPriorityTerm);
+  if (has_priority) {
+    const auto priority = number_in(last.substr(kPriorityTerm.size()));
+    if (!priority || *priority > 0 || *priority < -std::numeric_limits<int>::max()) {
+      return invalid_argument("{}: expected priority=K, of {} to 0, behind the hash of '{}'", where,
+                              -std::numeric_limits<int>::max(), entry.name);
+    }
+    entry.most_urgent = static_cast<int>(*priority);
+    if (colon == terms.npos) return {};
+  }
+  const auto quota = number_in(has_priority ? terms.substr(0, colon) : terms);
+  if (!quota || *quota < 1 || *quota > kMostRequestsPerMinute) {
+    return invalid_argument("{}: expected 1 to {} requests a minute behind the hash of '{}'", where,
+                            kMostRequestsPerMinute, entry.name);
+  }
+  entry.per_minute = *quota;
+  return {};
+}
+
 Result<Keys::Entry> Keys::parse_line(std::string_view line, const std::string& where) {
   Entry entry;
   const std::size_t first = line.find(':');
@@ -79,15 +112,8 @@ Result<Keys::Entry> Keys::parse_line(std::string_view line, const std::string& w
   std::string_view hash = line.substr(first + 1);
   const std::size_t second = hash.find(':');
   if (second != std::string_view::npos) {
-    const std::string_view quota = hash.substr(second + 1);
+    KAKEYA_TRY(parse_terms(hash.substr(second + 1), where, entry));
     hash = hash.substr(0, second);
-    const char* const end = quota.data() + quota.size();
-    const auto parsed = std::from_chars(quota.data(), end, entry.per_minute);
-    if (quota.empty() || parsed.ec != std::errc() || parsed.ptr != end || entry.per_minute < 1 ||
-        entry.per_minute > kMostRequestsPerMinute) {
-      return invalid_argument("{}: expected 1 to {} requests a minute behind the hash of '{}'",
-                              where, kMostRequestsPerMinute, entry.name);
-    }
   }
   if (!parse_digest(hash, entry.digest)) {
     return invalid_argument("{}: expected 64 hexadecimal digits, the SHA-256 of the key of '{}'",

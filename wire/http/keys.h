@@ -1,8 +1,9 @@
 // The keys that a server asks of its clients, as a file of lines
-//   NAME:HASH  or  NAME:HASH:REQUESTS_PER_MINUTE
-// where HASH is the SHA-256 of the key in hexadecimal. Keys are random, 256 bits of them, so that
-// nobody can guess one of its hash, however fast. Empty lines, and those that begin with #, say
-// nothing.
+//   NAME:HASH  or  NAME:HASH:REQUESTS_PER_MINUTE, and each of them with :priority=K
+// where HASH is the SHA-256 of the key in hexadecimal, and K the lowest number, which is the most
+// urgent, that a request of the key may have as its priority; 0 if it is not said. Keys are random,
+// 256 bits of them, so that nobody can guess one of its hash, however fast. Empty lines, and those
+// that begin with #, say nothing.
 #pragma once
 
 #include <array>
@@ -58,6 +59,8 @@ class Keys {
   void take_quotas(const Keys& old);
 
   const std::string& name(std::size_t index) const { return entries_[index].name; }
+  // The most urgent priority that its requests may have: 0 or less.
+  int most_urgent(std::size_t index) const { return entries_[index].most_urgent; }
   std::size_t size() const { return entries_.size(); }
 
  private:
@@ -65,13 +68,16 @@ class Keys {
     std::string name;
     std::array<unsigned char, 32> digest = {};
     std::int64_t per_minute = 0;  // 0: any number
-    double left = 0.0;            // requests; below 0: places that were taken ahead
+    int most_urgent = 0;
+    double left = 0.0;  // requests; below 0: places that were taken ahead
     std::optional<Time> looked = {};
 
     // The most that can be saved up.
     double most() const { return std::ceil(static_cast<double>(per_minute) / 4.0); }
   };
 
+  // Reads what stands behind a key's hash.
+  static Status parse_terms(std::string_view terms, const std::string& where, Entry& entry);
   static Result<Entry> parse_line(std::string_view line, const std::string& where);
   Status add(Entry entry, const std::string& where);
 

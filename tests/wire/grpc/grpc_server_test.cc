@@ -105,6 +105,29 @@ TEST_F(Grpc, TheLogNamesTheTraceOfACall) {
   EXPECT_THAT(text, HasSubstr(R"("trace_id":"4bf92f3577b34da6a3ce929d0e0e4736")"));
 }
 
+TEST_F(Grpc, AQuotaCountsCallsAndOtherRequestsTogether) {
+  server_.reset();
+  const ScratchFolder folder;
+  const NewKey ann = make_key("ann").value();
+  std::ofstream(folder.path("keys")) << ann.line << ":8\n";  // of which two are saved up
+  access_ = Access::open({.keys_file = folder.path("keys")}).value();
+  server_ = GrpcServer::start(*service_, {.address = "127.0.0.1:0"}, access_).value();
+  const auto stub = v1::RuntimeService::NewStub(
+      grpc::CreateChannel(server_->address(), grpc::InsecureChannelCredentials()));
+  const auto call = [&] {
+    grpc::ClientContext context;
+    context.AddMetadata("x-api-key", ann.key);
+    v1::CreateSessionResponse created;
+    return stub->CreateSession(&context, {}, &created).error_code();
+  };
+  EXPECT_EQ(call(), grpc::StatusCode::OK);
+  service::Client client;
+  EXPECT_TRUE(access_->admit({.x_api_key = ann.key}, true, client).has_value());
+  EXPECT_EQ(client.key, "ann");
+  EXPECT_EQ(call(), grpc::StatusCode::RESOURCE_EXHAUSTED);
+  EXPECT_FALSE(access_->admit({.x_api_key = ann.key}, true, client).has_value());
+}
+
 TEST_F(Grpc, AServerThatStopsEndsItsStreams) {
   const std::string id = open(30);
   std::thread stopping([&] {

@@ -166,6 +166,16 @@ TEST_F(AccessTest, AQuotaSaysWhenToComeBack) {
   EXPECT_EQ(ask(request(http::verb::get, "/v1/models", key)).result_int(), 200u);
 }
 
+TEST_F(AccessTest, AQuotaCountsEachAnswer) {
+  const std::string key = write_keys(":60");  // of which 15 are saved up
+  start({.keys_file = path("keys")});
+  auto many = request(http::verb::post, "/v1/completions", key);
+  many.body() = R"({"prompt":["a","b"],"n":8,"max_tokens":1})";
+  many.prepare_payload();
+  EXPECT_EQ(ask(many).result_int(), 200u);
+  EXPECT_EQ(ask(request(http::verb::post, "/v1/chat/completions", key)).result_int(), 429u);
+}
+
 TEST_F(AccessTest, ServesOverTls) {
   const std::string key = write_keys();
   start({.host = "0.0.0.0",

@@ -145,12 +145,33 @@ TEST_F(Clients, AKeySeesNothingOfWhatAnotherHasAsked) {
   EXPECT_EQ(cached("bob", salted), 0);
 }
 
+TEST_F(Clients, AreAsUrgentAsTheirKeyMayBe) {
+  const auto ask = [&](const Fields& fields, int priority, unsigned status) {
+    const json answer = send(fields, verb::post, "/v1/chat/completions",
+                             chat("a", {{"priority", priority}}), status);
+    const json vector = send(fields, verb::post, "/v1/embeddings",
+                             {{"input", "a"}, {"priority", priority}}, status);
+    if (status == 200) return;
+    EXPECT_EQ(answer["error"]["param"], "priority");
+    EXPECT_EQ(vector["error"]["param"], "priority");
+  };
+  start_with_keys();
+  ask(key_of("ann"), 0, 200);
+  ask(key_of("ann"), 1000, 200);
+  ask(key_of("ann"), -1, 400);
+  ask(key_of("ann"), -2147483647, 400);
+  start_with_keys(":priority=-10");
+  ask(key_of("ann"), -10, 200);
+  ask(key_of("ann"), -11, 400);
+  start();
+  ask({}, -1000, 200);
+}
+
 TEST_F(Clients, MayShareOnePromptCache) {
   start_with_keys();
   start({.keys_file = keys_path_}, {.shared_prompt_cache = true});
   const auto cached = [&](const std::string& name) {
-    const json answer =
-        send(key_of(name), verb::post, "/v1/chat/completions", chat(long_text()));
+    const json answer = send(key_of(name), verb::post, "/v1/chat/completions", chat(long_text()));
     return answer["usage"]["prompt_tokens_details"]["cached_tokens"].get<int>();
   };
   EXPECT_EQ(cached("ann"), 0);

@@ -58,6 +58,14 @@ TEST(ServerKeys, RefusesHostileLines) {
                                good + ":1000001",
                                good + ":99999999999999999999999",
                                good + ":1:1",
+                               good + ":priority=1",
+                               good + ":priority=",
+                               good + ":priority=x",
+                               good + ":priority=-3000000000",
+                               good + ":priority=-1:60",
+                               good + ":60:priority=-1:",
+                               good + "::priority=-1",
+                               good + ":60:60:priority=-1",
                                good + ": 1",
                                good + "\n" + good,
                                good + "\nbob" + good.substr(3),
@@ -92,6 +100,20 @@ TEST(ServerKeys, EveryBitOfEveryByteIsSafe) {
       EXPECT_FALSE(keys->find("abc")) << text;
     }
   }
+}
+
+TEST(ServerKeys, SayHowUrgentRequestsMayBe) {
+  const auto most_urgent = [](const std::string& terms) {
+    return parse("ann:" + std::string(kHash) + terms).value().most_urgent(0);
+  };
+  EXPECT_EQ(most_urgent(""), 0);
+  EXPECT_EQ(most_urgent(":60"), 0);
+  EXPECT_EQ(most_urgent(":priority=-10"), -10);
+  EXPECT_EQ(most_urgent(":60:priority=-2147483647"), -2147483647);
+  EXPECT_EQ(most_urgent(":priority=0"), 0);
+  Keys keys = parse(fmt::format("ann:{}:4:priority=-1", kHash)).value();
+  EXPECT_EQ(keys.seconds_until_allowed(0, {}), 0);
+  EXPECT_EQ(keys.seconds_until_allowed(0, {}), 15);
 }
 
 TEST(ServerKeys, AQuotaIsOfAMinute) {
