@@ -11,6 +11,7 @@
 #include "service/service.h"
 #include "wire/http/answering.h"
 #include "wire/http/exchange.h"
+#include "wire/http/request_text.h"
 #include "wire/openai/completion_read.h"
 #include "wire/openai/completion_write.h"
 #include "wire/openai/embeddings.h"
@@ -79,7 +80,7 @@ bool serve_response(Exchange& exchange) {
 }
 
 std::string response_id(const Exchange& exchange) {
-  return std::string(exchange.path().substr(std::string_view("/v1/responses/").size()));
+  return wire::decoded(exchange.path().substr(std::string_view("/v1/responses/").size()));
 }
 
 bool serve_stored_response(Exchange& exchange) {
@@ -122,10 +123,8 @@ bool serve_models(Exchange& exchange) {
 // Names may have slashes, as "google/gemma", or "%2F" for one.
 bool serve_model(Exchange& exchange) {
   const service::Service& service = exchange.service();
-  std::string name(exchange.path().substr(std::string_view("/v1/models/").size()));
-  for (std::size_t at = name.find("%2F"); at != std::string::npos; at = name.find("%2F")) {
-    name.replace(at, 3, "/");
-  }
+  const std::string name =
+      wire::decoded(exchange.path().substr(std::string_view("/v1/models/").size()));
   const auto known = service::check_model(service.options().model_name, name);
   if (!known) return exchange.refuse(known.error());
   return exchange.reply(200, model_json(service.options().model_name, service.started(),

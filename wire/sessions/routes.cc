@@ -11,6 +11,7 @@
 #include "service/sessions/sessions.h"
 #include "wire/http/exchange.h"
 #include "wire/http/json_reader.h"
+#include "wire/http/request_text.h"
 
 namespace kakeya::sessions {
 namespace {
@@ -108,17 +109,9 @@ service::Outcome<ForkWish> read_fork(std::string_view text) {
   return wish;
 }
 
-// The id behind /v1/sessions/, and maybe what is to be done with the session.
-struct Target {
-  std::string id;
-  std::string_view action;  // "" or "fork"
-};
-
-Target target_of(const Exchange& exchange) {
-  const std::string_view rest = exchange.path().substr(kPath.size());
-  const std::size_t slash = rest.rfind('/');
-  if (slash == std::string_view::npos) return {std::string(rest), {}};
-  return {std::string(rest.substr(0, slash)), rest.substr(slash + 1)};
+// All that stands behind /v1/sessions/.
+std::string id_of(const Exchange& exchange) {
+  return wire::decoded(exchange.path().substr(kPath.size()));
 }
 
 bool reply_session(Exchange& exchange, const service::Outcome<SessionRow>& row) {
@@ -143,7 +136,7 @@ bool serve_new(Exchange& exchange) {
 
 bool serve_one(Exchange& exchange) {
   service::Sessions& sessions = exchange.service().sessions();
-  const std::string id = target_of(exchange).id;
+  const std::string id = id_of(exchange);
   const auto row = sessions.find(exchange.client().name(), id);
   if (!row) return exchange.refuse(row.error());
   const auto held = sessions.footprint(exchange.client().name(), id);
@@ -156,22 +149,23 @@ bool serve_one(Exchange& exchange) {
 }
 
 bool serve_action(Exchange& exchange) {
-  const Target target = target_of(exchange);
-  if (target.action != "fork") {
+  // A slash of the id's own is written %2F there.
+  constexpr std::string_view kFork = "/fork";
+  const std::string_view rest = exchange.path().substr(kPath.size());
+  if (!rest.ends_with(kFork)) {
     return exchange.refuse(
         {.status = StatusCode::kNotFound,
          .message = "expected /v1/sessions/ID/fork, got another action of a session"});
   }
   const auto wish = read_fork(exchange.body());
   if (!wish) return exchange.refuse(wish.error());
-  return reply_session(exchange,
-                       exchange.service().sessions().fork(exchange.client().name(), target.id,
-                                                          wish->session, wish->length));
+  const std::string id = wire::decoded(rest.substr(0, rest.size() - kFork.size()));
+  return reply_session(exchange, exchange.service().sessions().fork(exchange.client().name(), id,
+                                                                    wish->session, wish->length));
 }
 
 bool serve_end(Exchange& exchange) {
-  const auto row =
-      exchange.service().sessions().close(exchange.client().name(), target_of(exchange).id);
+  const auto row = exchange.service().sessions().close(exchange.client().name(), id_of(exchange));
   if (!row) return exchange.refuse(row.error());
   return exchange.reply(200, service::json_text({{"id", row->id},
                                                  {"object", "session.deleted"},

@@ -75,6 +75,24 @@ TEST_F(SessionsOverHttp, AConversationThatNamesItselfIsThere) {
   EXPECT_EQ(list().size(), 4U);
 }
 
+TEST_F(SessionsOverHttp, AreFoundByIdsThatClientsQuote) {
+  const std::pair<const char*, const char*> ids[] = {{"a:b@c=d+e", "a%3Ab%40c%3Dd%2Be"},
+                                                     {"a/fork", "a%2Ffork"},
+                                                     {"50%", "50%25"},
+                                                     {"a/b/c", "a%2fb%2fc"}};
+  for (const auto& [id, quoted] : ids) {
+    const std::string path = std::string("/v1/sessions/") + quoted;
+    EXPECT_EQ(send(verb::post, "/v1/sessions", {{"session_id", id}})["id"], id);
+    EXPECT_EQ(send(verb::get, path)["id"], id);
+    EXPECT_EQ(send(verb::post, path + "/fork", json::object())["parent"], id);
+    EXPECT_EQ(send(verb::delete_, path)["id"], id);
+  }
+  send(verb::post, "/v1/sessions", {{"session_id", "kept"}});
+  send(verb::get, "/v1/sessions/kept/x", nullptr, 404);
+  send(verb::delete_, "/v1/sessions/kept/x", nullptr, 404);
+  send(verb::get, "/v1/sessions/kept");
+}
+
 TEST_F(SessionsOverHttp, AStreamIsKeptAsAWholeAnswerIs) {
   chat({{"x-session-id", "whole"}});
   HttpClient client(server_->port());
