@@ -382,9 +382,8 @@ void add_access_flags(CLI::App& command, ServeFlags& flags) {
       ->group(kGroup);
   command
       .add_option("--trusted-proxy", options.trusted_proxies,
-                  "Believe this address or network (10.0.0.0/8; unix: who reaches --socket) in "
-                  "Forwarded and X-Forwarded-For: without keys, clients behind it are told apart; "
-                  "repeatable")
+                  "Believe Forwarded and X-Forwarded-For of this address or network (10.0.0.0/8; "
+                  "unix: of --socket); repeatable")
       ->allow_extra_args(false)
       ->type_name("ADDRESS")
       ->group(kGroup);
@@ -465,8 +464,7 @@ void add_serve_command(CLI::App& app, int& exit_code) {
   add_prompt_cache_flag(*command, flags->model);
   command
       ->add_flag("--prompt-cache-shared", service_options.shared_prompt_cache,
-                 "All keys share one prompt cache: then one finds by times, and in cached_tokens, "
-                 "what others have asked. Else each key has its own; without --keys there is one")
+                 "All keys share one prompt cache, and find by times what others have asked")
       ->group("KV cache");
   add_chat_template_flag(*command, flags->model);
   add_draft_flags(*command, flags->model);

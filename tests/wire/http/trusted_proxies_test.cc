@@ -31,7 +31,7 @@ TEST(TrustedProxies, TheLastAddressThatIsNoProxyIsTheClient) {
   const auto client = [&](const char* forwarded, const char* x_forwarded_for) {
     return proxies.client_of("10.0.0.1", forwarded, x_forwarded_for);
   };
-  // What stands before it, clients have written.
+  // Clients have written the part before it.
   EXPECT_EQ(client("", "1.1.1.1, 2.2.2.2,10.9.9.9"), "2.2.2.2");
   EXPECT_EQ(client("", "rubbish, \"; , 2.2.2.2 ,\t10.9.9.9"), "2.2.2.2");
   EXPECT_EQ(client("for=1.1.1.1, for=2.2.2.2;proto=http, By=x;For=\"10.9.9.9:80\"", ""), "2.2.2.2");
