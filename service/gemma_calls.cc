@@ -13,10 +13,9 @@ constexpr std::string_view kGemmaEnd = "<tool_call|>";
 constexpr std::string_view kGemmaQuote = "<|\"|>";
 constexpr std::string_view kGemmaCall = "call:";
 
-// True of a byte that bare names of tools and of members may have.
-bool may_be_in_name(char byte) {
-  constexpr std::string_view kNone = ",{}[]\"\n\r\t";
-  return kNone.find(byte) == std::string_view::npos;
+// True of a byte that bare names of members may have.
+bool may_be_in_key(char byte) {
+  return byte == ' ' || may_be_in_name(ToolFormat::kGemma, byte);
 }
 
 }  // namespace
@@ -87,8 +86,8 @@ void GemmaCalls::read_name(char byte) {
   }
   word_ += byte;
   const std::size_t size = std::min(word_.size(), kGemmaCall.size());
-  if (kGemmaCall.substr(0, size) != std::string_view(word_).substr(0, size) || byte == ' ' ||
-      !may_be_in_name(byte)) {
+  if (kGemmaCall.substr(0, size) != std::string_view(word_).substr(0, size) ||
+      !may_be_in_name(ToolFormat::kGemma, byte)) {
     give_up();
   }
 }
@@ -98,7 +97,7 @@ void GemmaCalls::read_key(char byte) {
   if (byte == ':') return add_key();
   if (is_json_blank(byte) && (!is_bare || word_.empty())) return;
   if (byte == '}' && state_ == State::kFirstKey && word_.empty()) return close(byte);
-  if (!is_bare || !may_be_in_name(byte)) return give_up();
+  if (!is_bare || !may_be_in_key(byte)) return give_up();
   word_ += byte;
 }
 

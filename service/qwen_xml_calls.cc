@@ -106,9 +106,8 @@ void QwenXmlCalls::read_tag(char byte) {
 }
 
 void QwenXmlCalls::read_name(char byte) {
-  if (byte == '<' || is_json_blank(byte) || (byte == '>' && word_.empty())) {
-    return refuse_body(byte);
-  }
+  const bool ends = byte == '>' && !word_.empty();
+  if (!ends && !may_be_in_name(ToolFormat::kQwenXml, byte)) return refuse_body(byte);
   hold(byte);
   if (byte != '>') {
     word_ += byte;

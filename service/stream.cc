@@ -118,6 +118,14 @@ std::optional<CallRules> call_rules_of(const Service& service, const AnswerReque
 Outcome<std::shared_ptr<const CompiledGrammar>> grammar_of(Service& service,
                                                            const AnswerRequest& wish,
                                                            const CompileTerms& terms) {
+  if (wish.may_call_tools()) {
+    const Status sound = check_tools(service.tool_format(), wish.chat.tools);
+    if (!sound) {
+      Refusal refusal = refusal_of(sound.error());
+      refusal.parameter = "tools";
+      return tl::unexpected(std::move(refusal));
+    }
+  }
   const auto calls = call_rules_of(service, wish);
   if (!calls && is_forced(wish)) {
     return tl::unexpected(

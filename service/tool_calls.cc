@@ -37,6 +37,24 @@ void add_call(std::vector<ToolCallPiece>& calls, ToolCallPiece more) {
   }
 }
 
+bool may_be_in_name(ToolFormat format, char byte) {
+  switch (format) {
+    case ToolFormat::kGemma:
+      return std::string_view(" ,{}[]\"\n\r\t").find(byte) == std::string_view::npos;
+    case ToolFormat::kQwenXml:
+      return std::string_view(" <>\n\r\t").find(byte) == std::string_view::npos;
+    case ToolFormat::kQwenJson:
+    case ToolFormat::kNone:
+      break;
+  }
+  return true;
+}
+
+bool can_carry_name(ToolFormat format, std::string_view name) {
+  return !name.empty() &&
+         std::ranges::all_of(name, [format](char byte) { return may_be_in_name(format, byte); });
+}
+
 ToolFormat find_tool_format(const Engine& engine) {
   const std::string text = written_call(engine);
   const auto has = [&text](std::string_view call) { return text.find(call) != std::string::npos; };

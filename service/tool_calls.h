@@ -31,6 +31,11 @@ void add_call(std::vector<ToolCallPiece>& calls, ToolCallPiece more);
 // kNone: in none of these ways, or not at all.
 enum class ToolFormat : std::uint8_t { kNone, kGemma, kQwenJson, kQwenXml };
 
+// True of a byte that names of tools may have in this format.
+bool may_be_in_name(ToolFormat format, char byte);
+// True of a name that the format can write so that it is read back.
+bool can_carry_name(ToolFormat format, std::string_view name);
+
 // Finds the format by what the model's chat template makes of a call. kGemma takes its markers as
 // special tokens. kNone for a template that fails, or that writes no calls.
 ToolFormat find_tool_format(const Engine& engine);

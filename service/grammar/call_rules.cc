@@ -1,10 +1,13 @@
 #include "service/grammar/call_rules.h"
 
+#include <cstddef>
 #include <nlohmann/json.hpp>
+#include <set>
 #include <utility>
 
 #include "base/bounded_json.h"
 #include "base/status.h"
+#include "service/grammar/call_arguments.h"
 #include "service/grammar/json_rules.h"
 #include "service/grammar/schema.h"
 #include "service/grammar/schema_rules.h"
@@ -25,6 +28,19 @@ Expression marker(const std::optional<TokenId>& id, std::string_view text) {
   return id ? token_of(*id) : text_of(text);
 }
 
+// What a tool says of its function; nothing if it says none.
+std::optional<ordered_json> function_of(const std::string& text) {
+  ordered_json tool = read_json(text).value_or(ordered_json());
+  if (tool.is_object()) tool = tool.value("function", ordered_json());
+  if (!tool.is_object() || !tool.value("name", ordered_json()).is_string()) return std::nullopt;
+  return tool;
+}
+
+bool has_parameters(const ordered_json& function) {
+  const auto parameters = function.find("parameters");
+  return parameters != function.end() && !parameters->is_null();
+}
+
 class CallWriter {
  public:
   CallWriter(Grammar& grammar, const CallRules& calls)
@@ -38,13 +54,11 @@ class CallWriter {
   Result<Expression> behind_begin() {
     std::vector<Expression> ways;
     for (const std::string& text : calls_.tools) {
-      const ordered_json tool = read_json(text).value_or(ordered_json());
-      const ordered_json function =
-          tool.is_object() ? tool.value("function", ordered_json()) : tool;
-      if (!function.is_object() || !function.value("name", ordered_json()).is_string()) continue;
-      const auto name = function["name"].get<std::string>();
+      const std::optional<ordered_json> function = function_of(text);
+      if (!function) continue;
+      const auto name = (*function)["name"].get<std::string>();
       if (!calls_.only.empty() && name != calls_.only) continue;
-      KAKEYA_ASSIGN_OR_RETURN(Expression arguments, arguments_of(function, name));
+      KAKEYA_ASSIGN_OR_RETURN(Expression arguments, arguments_of(*function, name));
       ways.push_back(call(name, std::move(arguments)));
     }
     return grammar_.shared("call", choice_of(std::move(ways)));
@@ -69,8 +83,8 @@ class CallWriter {
   }
 
   Result<Expression> arguments_of(const ordered_json& function, const std::string& name) {
-    if (!function.contains("parameters")) return text_of(is_xml() ? "" : "{}");
-    auto read = read_arguments(function["parameters"]);
+    if (!has_parameters(function)) return text_of(is_xml() ? "" : "{}");
+    auto read = held_arguments(function["parameters"]);
     const bool is_strict = function.contains("strict") && function["strict"] == true;
     if (!read && is_strict) {
       return error(StatusCode::kUnimplemented, "tool '{}': {}", name, read.error().message());
@@ -79,11 +93,14 @@ class CallWriter {
     return is_xml() ? any_xml_parameters(grammar_) : json_.object();
   }
 
-  Result<Expression> read_arguments(const ordered_json& parameters) {
-    KAKEYA_ASSIGN_OR_RETURN(const SchemaDocument document, read_schema(parameters.dump()));
+  Result<Expression> held_arguments(const ordered_json& parameters) {
+    KAKEYA_ASSIGN_OR_RETURN(const SchemaDocument document, read_arguments(parameters));
     if (is_xml()) return xml_parameters(grammar_, json_, document, parameters);
-    if (document.root.kind == SchemaKind::kAny) return json_.object();
-    return values_of(grammar_, json_, document);
+    const Schema& root = document.root;
+    const bool is_any = root.kind == SchemaKind::kObject && root.properties.empty() &&
+                        root.rest.size() == 1 && root.rest.front().kind == SchemaKind::kAny &&
+                        root.least == 0 && !root.most;
+    return is_any ? json_.object() : values_of(grammar_, json_, document);
   }
 
   Grammar& grammar_;
@@ -108,9 +125,36 @@ void find_markers(const Tokenizer& tokenizer, CallRules& calls) {
   }
 }
 
+Status check_tools(ToolFormat format, const std::vector<std::string>& tools) {
+  constexpr std::size_t kMostShown = 60;
+  std::set<std::string> names;
+  for (const std::string& text : tools) {
+    const std::optional<ordered_json> function = function_of(text);
+    if (!function) continue;
+    const auto name = (*function)["name"].get<std::string>();
+    const std::string shown = name.substr(0, kMostShown);
+    if (format != ToolFormat::kNone && !can_carry_name(format, name)) {
+      return error(StatusCode::kInvalidArgument,
+                   "tools: expected a name that calls of this model can be written with, got '{}'",
+                   shown);
+    }
+    if (!names.insert(name).second) {
+      return error(StatusCode::kInvalidArgument, "tools: expected each name once, got '{}' twice",
+                   shown);
+    }
+    if (!has_parameters(*function)) continue;
+    const auto arguments = read_arguments((*function)["parameters"]);
+    if (arguments || arguments.error().code() != StatusCode::kInvalidArgument) continue;
+    return error(StatusCode::kInvalidArgument, "tools: '{}': {}", shown,
+                 arguments.error().message());
+  }
+  return {};
+}
+
 Result<Expression> answers_with_calls(Grammar& grammar,
                                       const CallRules& calls,
                                       std::optional<Expression> content) {
+  KAKEYA_TRY(check_tools(calls.format, calls.tools));
   CallWriter writer(grammar, calls);
   KAKEYA_ASSIGN_OR_RETURN(const Expression behind, writer.behind_begin());
   const Expression begin = writer.begin();

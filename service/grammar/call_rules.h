@@ -31,6 +31,11 @@ bool can_hold_calls(ToolFormat format);
 // Fills in the ids.
 void find_markers(const Tokenizer& tokenizer, CallRules& calls);
 
+// Fails for tools whose calls could not be read back: a name that the format cannot write, two
+// tools of one name, parameters that are never an object. Errors: kInvalidArgument, naming the
+// tool.
+Status check_tools(ToolFormat format, const std::vector<std::string>& tools);
+
 // Answers with calls; `content`: what stands in place of them where they are not required, none:
 // any text, also around them. A tool whose schema cannot be enforced takes any object, unless it
 // says "strict". Errors: kUnimplemented for what a strict tool's schema has, naming it.

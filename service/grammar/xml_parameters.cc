@@ -7,6 +7,7 @@
 
 #include "base/status.h"
 #include "service/grammar/schema_rules.h"
+#include "service/tool_calls.h"
 
 namespace kakeya::service {
 namespace {
@@ -85,6 +86,9 @@ Result<Expression> xml_parameters(Grammar& grammar,
   }
   std::vector<Expression> all;
   for (const auto& [name, property] : schema.properties) {
+    if (!can_carry_name(ToolFormat::kQwenXml, name)) {
+      return error(StatusCode::kInvalidArgument, "a parameter '{}', which no tag can name", name);
+    }
     const bool is_text =
         parameters.contains("properties") && parameters["properties"].contains(name) &&
         parameters["properties"][name].is_object() &&

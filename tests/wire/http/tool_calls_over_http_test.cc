@@ -223,6 +223,32 @@ TEST_F(ToolCallsOverHttp, AreForcedByBothDialects) {
   EXPECT_TRUE(answer["content"][0]["input"]["n"] >= 10) << answer;
 }
 
+TEST_F(ToolCallsOverHttp, AreCallsWhateverTheirSchemaLeavesOut) {
+  if (!service::has_grammars()) GTEST_SKIP() << "built without xgrammar";
+  server_ = std::make_unique<test::TestServer>(*engine_, service::ServiceOptions());
+  const auto with = [](const char* name, const char* parameters) {
+    const json function = {{"name", name}, {"parameters", json::parse(parameters)}};
+    return chat({{"tools", json::array({{{"type", "function"}, {"function", function}}})},
+                 {"tool_choice", "required"},
+                 {"parallel_tool_calls", false},
+                 {"temperature", 1.5},
+                 {"seed", 3}});
+  };
+  for (const char* const parameters : {R"({"properties":{}})", "{}", R"({"enum":[1,{"a":2}]})"}) {
+    const json answer = json::parse(post("/v1/chat/completions", with("weather", parameters)));
+    EXPECT_TRUE(arguments_of(answer["choices"][0]).is_object()) << answer;
+  }
+  const auto refused = [&](const json& body) {
+    return json::parse(post("/v1/chat/completions", body, 400))["error"]["param"];
+  };
+  EXPECT_EQ(refused(with("weather", R"({"type":"string"})")), "tools");
+  EXPECT_EQ(refused(with("my tool", "{}")), "tools");
+  json twice = with("weather", "{}");
+  twice["tools"].push_back(twice["tools"][0]);
+  twice["tool_choice"] = "auto";
+  EXPECT_EQ(refused(twice), "tools");
+}
+
 TEST_F(ToolCallsOverHttp, AreRefusedWhereAStrictSchemaCannotBeEnforced) {
   if (!service::has_grammars()) GTEST_SKIP() << "built without xgrammar";
   start(kTwoCalls);
