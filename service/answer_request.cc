@@ -78,7 +78,13 @@ Outcome<std::vector<TokenId>> conversation_ids(const Engine& engine, const Answe
   if (!sound) return tl::unexpected(sound.error());
   const auto chat = apply_template(engine, wish.messages, wish.chat);
   if (!chat) return tl::unexpected(chat.error());
-  return encode(engine, chat->text, {.plain = chat->plain}, false, context - 1, "messages");
+  auto ids = encode(engine, chat->text, {.plain = chat->plain}, false, context - 1, "messages");
+  if (!ids || !wish.edit_limit || std::ssize(*ids) <= wish.edit_limit->most_tokens) return ids;
+  return tl::unexpected(Refusal{
+      .message = fmt::format("{}: expected at least the {} tokens of this prompt, for this "
+                             "edit is not made, got {}",
+                             wish.edit_limit->field, ids->size(), wish.edit_limit->most_tokens),
+      .parameter = wish.edit_limit->field});
 }
 
 Outcome<std::vector<TokenId>> prompt_ids(const Engine& engine,

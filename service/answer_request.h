@@ -58,10 +58,19 @@ struct AnswerRequest {
   int choices = 1;                              // answers to each prompt
   std::optional<std::int64_t> max_tokens = {};  // none: what the context leaves
   std::int64_t min_tokens = 0;                  // before these no stop id comes
+  // Tokens of thoughts, behind which their end comes; none: as many as the model likes.
+  std::optional<std::int64_t> thought_budget = {};
   SamplingWish sampling = {};
   std::vector<std::string> stop_strings = {};
   std::vector<TokenId> stop_ids = {};     // beside the model's
   std::vector<TokenId> allowed_ids = {};  // empty: all
+  // A prompt of more tokens would be edited first, which is not done: it is refused, naming the
+  // field that asks for it.
+  struct EditLimit {
+    std::int64_t most_tokens = 0;
+    std::string field = {};
+  };
+  std::optional<EditLimit> edit_limit = {};
   bool ignore_eos = false;
   int priority = 0;             // lower ones start first, and preempt higher ones that run
   std::string cache_salt = {};  // prefixes are shared with requests of the same salt alone

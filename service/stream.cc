@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "service/service.h"
+#include "service/thought_budget.h"
 
 namespace kakeya::service {
 
@@ -151,11 +152,14 @@ std::shared_ptr<Constraint> constraint_of(const Service& service,
                                           const AnswerRequest& wish,
                                           const CompiledGrammar* grammar,
                                           const std::vector<TokenId>& prompt) {
-  if (grammar == nullptr) return rules_of(service.engine(), wish);
   // A completion is the text as it is.
   const auto markers = wish.is_chat() ? service.thought_markers() : std::nullopt;
-  return grammar->constrain(markers,
-                            markers && ends_in_thought(*markers, service.tokenizer(), prompt));
+  const bool in_thought = markers && ends_in_thought(*markers, service.tokenizer(), prompt);
+  std::shared_ptr<Constraint> rules = grammar != nullptr ? grammar->constrain(markers, in_thought)
+                                                         : rules_of(service.engine(), wish);
+  if (!markers || !wish.thought_budget) return rules;
+  return with_thought_budget(std::move(rules), *markers, in_thought, *wish.thought_budget,
+                             service.engine().vocab_size());
 }
 
 }  // namespace

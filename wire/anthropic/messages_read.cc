@@ -1,19 +1,17 @@
 #include "wire/anthropic/messages_read.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
-#include <cstddef>
+#include <cstdint>
+#include <iterator>
 #include <limits>
 #include <optional>
 #include <string>
-#include <utility>
-#include <vector>
 
+#include "wire/anthropic/context_edits.h"
+#include "wire/anthropic/conversation_read.h"
 #include "wire/anthropic/tools_read.h"
 #include "wire/http/json_parts.h"
 #include "wire/http/json_reader.h"
-#include "wire/http/request_limits.h"
 #include "wire/http/unserved_field.h"
 
 namespace kakeya::anthropic {
@@ -23,201 +21,27 @@ using wire::Json;
 using wire::JsonReader;
 using wire::shown;
 
-constexpr std::size_t kMostToolCalls = 256;  // of a message
+constexpr std::int64_t kMostTokens = std::int64_t{1} << 40;
 
-// A block {"type": "text", "text": ...} or, of an assistant, {"type": "thinking", "thinking": ...}.
-void read_block(JsonReader& reader, const Json& block, const std::string& where, ChatMessage& out) {
-  const Json* type = block.is_object() ? reader.find(block, "type") : nullptr;
-  const bool is_thought = type != nullptr && *type == "thinking" && out.role == "assistant";
-  // A thought that only its author can read.
-  if (type != nullptr && *type == "redacted_thinking" && out.role == "assistant") return;
-  const char* const name = is_thought ? "thinking" : "text";
-  const bool known = is_thought || (type != nullptr && *type == "text");
-  const Json* text = known ? reader.find(block, name) : nullptr;
-  if (text == nullptr || !text->is_string()) {
-    return reader.refuse(where, "blocks {\"type\": \"text\", \"text\": ...}",
-                         type == nullptr ? shown(block) : "type " + shown(*type));
-  }
-  (is_thought ? out.reasoning : out.content) += text->get_ref<const std::string&>();
-}
-
-// A text, or blocks that are put together.
-void read_content(JsonReader& reader,
-                  const Json* content,
-                  const std::string& where,
-                  ChatMessage& out) {
-  if (content != nullptr && content->is_string()) {
-    out.content = content->get<std::string>();
-  } else if (content != nullptr && content->is_array()) {
-    for (std::size_t i = 0; i < content->size(); ++i) {
-      read_block(reader, (*content)[i], fmt::format("{}[{}]", where, i), out);
-    }
-  } else {
-    reader.refuse(where, "a text or blocks", content == nullptr ? "nothing" : shown(*content));
-  }
-}
-
-// {"type": "tool_use", "id", "name", "input"} of an assistant. `text` is the block's own.
-void read_call(JsonReader& reader,
-               const Json& block,
-               std::string_view text,
-               const std::string& where,
-               ChatMessage& out) {
-  const Json* id = reader.find(block, "id");
-  const Json* name = reader.find(block, "name");
-  const Json* input = reader.find(block, "input");
-  const auto is_text = [](const Json* value) { return value != nullptr && value->is_string(); };
-  if (!is_text(id) || !is_text(name) || input == nullptr || !input->is_object()) {
-    return reader.refuse(where, R"({"type": "tool_use", "id", "name", "input": {...}})",
-                         shown(block));
-  }
-  if (out.tool_calls.size() >= kMostToolCalls) {
-    return reader.refuse(where, fmt::format("at most {} calls", kMostToolCalls), "more");
-  }
-  // Members keep their order, which shows in the prompt.
-  out.tool_calls.push_back({.name = name->get<std::string>(),
-                            .arguments = std::string(wire::member_text(text, "input")),
-                            .id = id->get<std::string>()});
-}
-
-// {"type": "tool_result", "tool_use_id", "content", "is_error"} of a user: a message of its own.
-void read_result(JsonReader& reader,
-                 const Json& block,
-                 const std::vector<ToolCall>& calls,
-                 const std::string& where,
-                 std::vector<ChatMessage>& out) {
-  const Json* id = reader.find(block, "tool_use_id");
-  const auto call = std::ranges::find_if(
-      calls, [id](const ToolCall& one) { return id != nullptr && *id == one.id; });
-  if (call == calls.end()) {
-    return reader.refuse(where + ".tool_use_id", "the id of a tool_use of the message before",
-                         id == nullptr ? "nothing" : shown(*id));
-  }
-  ChatMessage& added = out.emplace_back();
-  added.role = "tool";
-  added.tool_call_id = call->id;
-  added.name = call->name;
-  const Json* content = reader.find(block, "content");
-  if (content != nullptr) read_content(reader, content, where + ".content", added);
-  bool is_error = false;
-  reader.read(block, "is_error", is_error);
-}
-
-bool is_of_type(const Json& block, const char* type) {
-  return block.is_object() && block.contains("type") && block["type"] == type;
-}
-
-// An assistant's blocks, `text` being theirs.
-void read_assistant(JsonReader& reader,
-                    const Json& content,
-                    std::string_view text,
-                    const std::string& where,
-                    ChatMessage& out) {
-  if (!content.is_array()) return read_content(reader, &content, where, out);
-  const std::vector<std::string_view> texts = wire::parts_of(text);
-  for (std::size_t i = 0; i < content.size(); ++i) {
-    const std::string block = fmt::format("{}[{}]", where, i);
-    if (is_of_type(content[i], "tool_use")) {
-      read_call(reader, content[i], texts[i], block, out);
-    } else {
-      read_block(reader, content[i], block, out);
-    }
-  }
-}
-
-// A user's blocks: results of the calls before, each a message, then what the user says.
-void read_user(JsonReader& reader,
-               const Json& content,
-               const std::vector<ToolCall>& calls,
-               const std::string& where,
-               std::vector<ChatMessage>& out) {
-  ChatMessage said = {.role = "user", .content = ""};
-  bool has_said = false;
-  for (std::size_t i = 0; content.is_array() && i < content.size(); ++i) {
-    const std::string block = fmt::format("{}[{}]", where, i);
-    if (!is_of_type(content[i], "tool_result")) {
-      has_said = true;
-      read_block(reader, content[i], block, said);
-    } else if (has_said) {
-      return reader.refuse(block, "tool_result blocks in front of others", "one behind");
-    } else {
-      read_result(reader, content[i], calls, block, out);
-    }
-  }
-  const bool is_result = content.is_array() && !content.empty() && !has_said;
-  if (!content.is_array()) read_content(reader, &content, where, said);
-  if (!is_result) out.push_back(std::move(said));
-}
-
-// Messages, whose own text is `text`.
-void read_messages(JsonReader& reader,
-                   const Json& messages,
-                   std::string_view text,
-                   service::AnswerRequest& out) {
-  const std::vector<std::string_view> texts = wire::parts_of(text);
-  std::vector<ToolCall> calls;  // of the message before
-  for (std::size_t i = 0; i < messages.size() && !reader.failed(); ++i) {
-    const Json& message = messages[i];
-    const std::string where = fmt::format("messages[{}]", i);
-    const Json* role = message.is_object() ? reader.find(message, "role") : nullptr;
-    if (role == nullptr || (*role != "user" && *role != "assistant")) {
-      return reader.refuse(where + ".role", "user or assistant",
-                           role == nullptr ? "nothing" : shown(*role));
-    }
-    const Json* content = reader.find(message, "content");
-    if (content == nullptr) {
-      return reader.refuse(where + ".content", "a text or blocks", "nothing");
-    }
-    if (*role == "user") {
-      read_user(reader, *content, calls, where + ".content", out.messages);
-      calls.clear();
-      continue;
-    }
-    ChatMessage& added = out.messages.emplace_back();
-    added.role = "assistant";
-    read_assistant(reader, *content, wire::member_text(texts[i], "content"), where + ".content",
-                   added);
-    calls = added.tool_calls;
-  }
-}
-
-void read_conversation(JsonReader& reader,
-                       const Json& body,
-                       std::string_view text,
-                       service::AnswerRequest& out) {
-  if (const Json* system = reader.find(body, "system")) {
-    ChatMessage& message = out.messages.emplace_back();
-    message.role = "system";
-    read_content(reader, system, "system", message);
-  }
-  const Json* messages = reader.find(body, "messages");
-  if (messages == nullptr || !messages->is_array() || messages->empty() ||
-      messages->size() > wire::kMostMessages) {
-    return reader.refuse("messages",
-                         fmt::format("an array of 1 to {} messages", wire::kMostMessages),
-                         messages == nullptr ? "nothing" : shown(*messages));
-  }
-  read_messages(reader, *messages, wire::member_text(text, "messages"), out);
-  if (reader.failed() || out.messages.back().role != "assistant") return;
-  // The model goes on with what was put into its mouth.
-  if (!out.messages.back().tool_calls.empty()) {
-    return reader.refuse("messages", "a tool_result for each tool_use", "none behind the last one");
-  }
-  out.chat.add_generation_prompt = false;
-  out.chat.continue_final_message = true;
-}
-
-// {"type": "adaptive"} or {"type": "disabled"}: no budget of tokens can be kept.
+// {"type": "enabled", "budget_tokens"}, {"type": "adaptive"} or {"type": "disabled"}
 void read_thinking(JsonReader& reader, const Json& body, service::AnswerRequest& out) {
   const Json* thinking = reader.find(body, "thinking");
   if (thinking == nullptr) return;
   const Json* type = thinking->is_object() ? reader.find(*thinking, "type") : nullptr;
-  if (type == nullptr || (*type != "adaptive" && *type != "disabled")) {
-    return reader.refuse("thinking.type",
-                         "adaptive or disabled, for a budget of thoughts is not enforced",
+  if (type == nullptr || (*type != "enabled" && *type != "adaptive" && *type != "disabled")) {
+    return reader.refuse("thinking.type", "enabled, adaptive or disabled",
                          type == nullptr ? "nothing" : shown(*type));
   }
-  out.chat.enable_thinking = *type == "adaptive";
+  // An adaptive one is as the publisher has it, for models that think.
+  out.chat.enable_thinking = *type != "disabled";
+  if (*type != "enabled") return;
+  const Json* budget = reader.find(*thinking, "budget_tokens");
+  const auto tokens = budget != nullptr ? wire::whole_number(*budget) : std::nullopt;
+  if (!tokens || *tokens < 1 || *tokens > kMostTokens) {
+    return reader.refuse("thinking.budget_tokens", "the most tokens to think, 1 or more",
+                         budget == nullptr ? "nothing" : shown(*budget));
+  }
+  out.thought_budget = tokens;
 }
 
 void read_stop_sequences(JsonReader& reader, const Json& body, service::AnswerRequest& out) {
@@ -265,14 +89,18 @@ constexpr wire::UnservedField kOfOtherApis[] = {
     {"top_logprobs", 0.0},
     {"chat_template_kwargs", std::nullopt, "thinking"},
     {"enable_thinking", std::nullopt, "thinking"},
-    {"reasoning_effort", std::nullopt, "thinking"},
+    {"reasoning_effort", std::nullopt, "output_config.effort"},
+    {"thinking_budget", -1.0, "thinking.budget_tokens"},
+    {"thinking_budget_tokens", -1.0, "thinking.budget_tokens"},
+    {"thinking_token_budget", -1.0, "thinking.budget_tokens"},
+    {"max_thinking_tokens", -1.0, "thinking.budget_tokens"},
     {"functions", std::nullopt, "tools"},
     {"cache_salt", std::nullopt, "nothing: /v1/chat/completions has it"},
 };
 
 // Fields that would make another answer, and that this server cannot give.
 void refuse_servers_fields(JsonReader& reader, const Json& body) {
-  for (const char* const name : {"mcp_servers", "container", "context_management"}) {
+  for (const char* const name : {"mcp_servers", "container"}) {
     const Json* value = reader.find(body, name);
     const bool says_nothing = value == nullptr || (value->is_array() && value->empty()) ||
                               (value->is_object() && value->value("type", Json()) == "none");
@@ -295,11 +123,20 @@ void read_format(JsonReader& reader,
                 .field = where};
 }
 
-// "output_config": {"format": ...}, or "output_format", as it was called before.
-void read_formats(JsonReader& reader,
-                  const Json& body,
-                  std::string_view text,
-                  service::AnswerRequest& out) {
+// How much is to be thought and said, which templates that know it are told.
+void read_effort(JsonReader& reader, const Json& effort, service::AnswerRequest& out) {
+  constexpr const char* kEfforts[] = {"low", "medium", "high", "xhigh", "max"};
+  if (std::ranges::find(kEfforts, effort) == std::end(kEfforts)) {
+    return reader.refuse("output_config.effort", "low, medium, high, xhigh or max", shown(effort));
+  }
+  out.chat.arguments = Json({{"reasoning_effort", effort}}).dump();
+}
+
+// "output_config": {"format", "effort"}, or "output_format", as the first was called before.
+void read_output_config(JsonReader& reader,
+                        const Json& body,
+                        std::string_view text,
+                        service::AnswerRequest& out) {
   if (const Json* format = reader.find(body, "output_format")) {
     read_format(reader, *format, wire::member_text(text, "output_format"), "output_format", out);
   }
@@ -308,9 +145,14 @@ void read_formats(JsonReader& reader,
   if (!config->is_object()) return reader.refuse("output_config", "an object", shown(*config));
   for (const auto& [name, value] : config->items()) {
     if (value.is_null()) continue;
-    if (name != "format") return reader.refuse("output_config", "format alone", name);
-    const std::string_view own = wire::member_text(text, "output_config");
-    read_format(reader, value, wire::member_text(own, "format"), "output_config.format", out);
+    if (name == "effort") {
+      read_effort(reader, value, out);
+    } else if (name == "format") {
+      const std::string_view own = wire::member_text(text, "output_config");
+      read_format(reader, value, wire::member_text(own, "format"), "output_config.format", out);
+    } else {
+      return reader.refuse("output_config." + name, "format and effort alone", shown(value));
+    }
   }
 }
 
@@ -327,11 +169,13 @@ void read_prompt(JsonReader& reader,
   read_conversation(reader, body, text, out);
   read_tools(reader, body, text, out);
   read_thinking(reader, body, out);
+  read_output_config(reader, body, text, out);
+  if (!reader.failed()) read_context_edits(reader, body, out);
   refuse_servers_fields(reader, body);
 }
 
 void read_answer(JsonReader& reader, const Json& body, service::AnswerRequest& out) {
-  reader.read(body, "max_tokens", 1, std::int64_t{1} << 40, out.max_tokens);
+  reader.read(body, "max_tokens", 1, kMostTokens, out.max_tokens);
   if (!out.max_tokens) reader.refuse("max_tokens", "the most tokens of the answer", "nothing");
   reader.read(body, "temperature", 0.0F, 2.0F, out.sampling.temperature);
   reader.read(body, "top_p", 0.0F, 1.0F, out.sampling.top_p);
@@ -347,10 +191,7 @@ service::Outcome<service::AnswerRequest> read_request(std::string_view body, boo
   JsonReader reader;
   service::AnswerRequest request;
   read_prompt(reader, *parsed, body, request);
-  if (is_answered) {
-    read_answer(reader, *parsed, request);
-    read_formats(reader, *parsed, body, request);
-  }
+  if (is_answered) read_answer(reader, *parsed, request);
   if (reader.failed()) return tl::unexpected(reader.problem());
   return request;
 }

@@ -185,6 +185,10 @@ service::Outcome<service::AnswerRequest> read_chat_request(std::string_view body
   read_sampling(reader, *parsed, request.sampling);
   read_max_tokens(reader, *parsed, 1, request.max_tokens);
   read_limits(reader, *parsed, request);
+  read_thought_budget(reader, *parsed, request.thought_budget);
+  if (request.thought_budget && !request.allowed_ids.empty()) {
+    reader.refuse("allowed_token_ids", "none beside a budget of thoughts", "some");
+  }
   read_output(reader, *parsed, request);
   reader.read(*parsed, "logprobs", request.logprobs);
   std::optional<int> top_logprobs;

@@ -191,6 +191,17 @@ void read_template_arguments(wire::JsonReader& reader,
   out.arguments = arguments.dump(-1, ' ', false, wire::Json::error_handler_t::replace);
 }
 
+void read_thought_budget(wire::JsonReader& reader,
+                         const wire::Json& body,
+                         std::optional<std::int64_t>& out) {
+  constexpr std::int64_t kMostTokens = std::int64_t{1} << 40;
+  for (const char* const name : {"max_thinking_tokens", "thinking_budget", "thinking_budget_tokens",
+                                 "thinking_token_budget"}) {
+    reader.read(body, name, -1, kMostTokens, out);
+  }
+  if (out == -1) out.reset();
+}
+
 void read_conversation(wire::JsonReader& reader,
                        const wire::Json& body,
                        std::vector<ChatMessage>& messages,

@@ -3,6 +3,8 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
+#include <optional>
 #include <vector>
 
 #include "kakeya/chat.h"
@@ -20,6 +22,12 @@ void read_template_arguments(wire::JsonReader& reader,
                              const wire::Json* effort,
                              const char* effort_name,
                              ChatOptions& out);
+
+// The most tokens that the model may think, by the names of vLLM, llama.cpp and Qwen; -1: as many
+// as it likes.
+void read_thought_budget(wire::JsonReader& reader,
+                         const wire::Json& body,
+                         std::optional<std::int64_t>& out);
 
 // "messages": an array of at least one; "chat_template_kwargs" and the fields that mean one of
 // these; "add_generation_prompt" and "continue_final_message".

@@ -265,6 +265,7 @@ service::Outcome<ResponseWish> read_response_request(std::string_view body,
   read_flat_tools(reader, *parsed, body, wish.answer);
   read_sampling(reader, *parsed, wish.answer.sampling);
   read_reasoning(reader, *parsed, wish);
+  read_thought_budget(reader, *parsed, wish.answer.thought_budget);
   read_text_options(reader, *parsed, body, wish);
   read_metadata(reader, *parsed, wish);
   read_logprobs(reader, *parsed, wish);

@@ -57,10 +57,6 @@ constexpr UnservedField kOfAnswers[] = {
     {"repetition_detection"},
     {"adaptive_target", -1.0},
     {"t_max_predict_ms", 0.0, "the field X-Request-Timeout of the header"},
-    // Budgets of thoughts, by the names of vLLM, llama.cpp and Qwen.
-    {"thinking_token_budget", -1.0, "nothing: a budget of thoughts is not enforced"},
-    {"thinking_budget_tokens", -1.0, "nothing: a budget of thoughts is not enforced"},
-    {"thinking_budget", -1.0, "nothing: a budget of thoughts is not enforced"},
 };
 
 constexpr UnservedField kOfChats[] = {
@@ -100,6 +96,10 @@ constexpr UnservedField kOfCompletions[] = {
     {"messages", std::nullopt, "prompt: /v1/chat/completions takes messages"},
     {"tools", std::nullopt, "nothing: /v1/chat/completions takes tools"},
     {"prompt_embeds"},
+    {"thinking_token_budget", -1.0, "nothing: a completion has no thoughts"},
+    {"thinking_budget_tokens", -1.0, "nothing: a completion has no thoughts"},
+    {"thinking_budget", -1.0, "nothing: a completion has no thoughts"},
+    {"max_thinking_tokens", -1.0, "nothing: a completion has no thoughts"},
 };
 
 constexpr UnservedField kOfEmbeddings[] = {

@@ -1,5 +1,6 @@
 // Anthropic's Messages API over a loopback: the answers are those of the chat completions, and the
 // events of a stream are in the order that its clients expect.
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 
 #include "runtime/demo_sessions.h"
@@ -169,8 +170,11 @@ TEST_F(Messages, RefuseByNameInTheirOwnForm) {
   const json unknown = {{"type", "tool"}, {"name", "b"}};
   EXPECT_EQ(refused(request({{"tool_choice", unknown}})), "tool_choice.name");
   EXPECT_EQ(refused(request({{"tool_choice", {{"type", "sometimes"}}}})), "tool_choice.type");
-  EXPECT_EQ(refused(request({{"thinking", {{"type", "enabled"}, {"budget_tokens", 1024}}}})),
-            "thinking.type");
+  EXPECT_EQ(refused(request({{"thinking", {{"type", "enabled"}}}})), "thinking.budget_tokens");
+  EXPECT_EQ(refused(request({{"thinking", {{"type", "sometimes"}}}})), "thinking.type");
+  EXPECT_EQ(refused(request({{"output_config", {{"effort", "much"}}}})), "output_config.effort");
+  EXPECT_EQ(refused(request({{"output_config", {{"task_budget", 3}}}})),
+            "output_config.task_budget");
   EXPECT_EQ(refused(request({{"messages", json::array()}})), "messages");
   const json image = json::array({{{"type", "image"}, {"source", json::object()}}});
   EXPECT_EQ(refused(request({{"messages", json::array({{{"role", "user"}, {"content", image}}})}})),
@@ -231,6 +235,106 @@ TEST(MessagesRead, ReadsToolsCallsAndResults) {
   EXPECT_EQ(request->messages[3].tool_call_id, "1");
   EXPECT_EQ(request->messages[4].content, "b");
   EXPECT_TRUE(request->chat.add_generation_prompt);
+}
+
+// The messages that a body's own make, one a line.
+std::string messages_of(const std::string& messages, const std::string& more = "") {
+  const auto request =
+      read_messages_request(R"({"max_tokens":1,"messages":[)" + messages + "]" + more + "}");
+  if (!request) return request.error().message;
+  std::string shown;
+  for (const ChatMessage& message : request->messages) {
+    shown +=
+        message.role + ":" + message.content + (message.tool_calls.empty() ? "" : " calls") + "\n";
+  }
+  return shown;
+}
+
+TEST(MessagesRead, TakesTheSystemsWordsBetweenTheOthers) {
+  const auto said = [](const char* role, const char* text) {
+    return fmt::format(R"({{"role":"{}","content":"{}"}})", role, text);
+  };
+  const auto framed = [](const std::string& text) {
+    return "<system-reminder>\n" + text + "\n</system-reminder>";
+  };
+  const std::string user = said("user", "a");
+  const std::string system = said("system", "s");
+  const std::string call =
+      R"({"role":"assistant","content":[{"type":"tool_use","id":"1","name":"f","input":{}}]})";
+  const std::string result =
+      R"({"role":"user","content":[{"type":"tool_result","tool_use_id":"1","content":"r"}]})";
+  // In front of all others it is the system's message.
+  EXPECT_EQ(messages_of(system + "," + user), "system:s\nuser:a\n");
+  EXPECT_EQ(messages_of(system + "," + user, R"(,"system":"t")"), "system:t\n\ns\nuser:a\n");
+  // Elsewhere it is a user's, beside what the user says.
+  EXPECT_EQ(messages_of(user + "," + system), "user:a\n\n" + framed("s") + "\n");
+  EXPECT_EQ(messages_of(user + "," + said("assistant", "b") + "," + system + "," + user),
+            "user:a\nassistant:b\nuser:" + framed("s") + "\n\na\n");
+  EXPECT_EQ(messages_of(user + "," + said("assistant", "b") + "," + system),
+            "user:a\nassistant:b\nuser:" + framed("s") + "\n");
+  // It does not part results from their calls.
+  EXPECT_EQ(messages_of(user + "," + call + "," + system + "," + result),
+            "user:a\nassistant: calls\ntool:r\nuser:" + framed("s") + "\n");
+  EXPECT_EQ(messages_of(user + "," + call + "," + result + "," + system + "," +
+                        said("assistant", "b") + "," + user),
+            "user:a\nassistant: calls\ntool:r\nuser:" + framed("s") + "\nassistant:b\nuser:a\n");
+  EXPECT_NE(messages_of(user + "," + call + "," + system).find("a tool_result for each tool_use"),
+            std::string::npos);
+}
+
+TEST(MessagesRead, ReadsHowMuchIsToBeThought) {
+  const auto read = [](const std::string& fields) {
+    return read_messages_request(R"({"max_tokens":9,"messages":[{"role":"user","content":"a"}],)" +
+                                 fields + "}");
+  };
+  const auto enabled = read(R"("thinking":{"type":"enabled","budget_tokens":2048})");
+  ASSERT_TRUE(enabled) << enabled.error().message;
+  EXPECT_EQ(enabled->chat.enable_thinking, true);
+  EXPECT_EQ(enabled->thought_budget, 2048);
+  EXPECT_FALSE(read(R"("thinking":{"type":"adaptive"})")->thought_budget);
+  EXPECT_EQ(read(R"("thinking":{"type":"disabled"})")->chat.enable_thinking, false);
+  const auto effort = read(R"("output_config":{"effort":"high"})");
+  ASSERT_TRUE(effort) << effort.error().message;
+  EXPECT_EQ(effort->chat.arguments, R"({"reasoning_effort":"high"})");
+  EXPECT_FALSE(effort->chat.enable_thinking.has_value());
+  const auto counted = read_count_request(
+      R"({"messages":[{"role":"user","content":"a"}],"output_config":{"effort":"low"},)"
+      R"("thinking":{"type":"enabled","budget_tokens":2048}})");
+  ASSERT_TRUE(counted) << counted.error().message;
+  EXPECT_EQ(counted->chat.arguments, R"({"reasoning_effort":"low"})");
+}
+
+// Edits that cannot apply say nothing; thoughts are cleared; others are refused where they would.
+TEST_F(Messages, EditTheirContextWhereItCanBeDone) {
+  const auto edits = [](const std::string& list) {
+    return request({{"context_management", {{"edits", json::parse(list)}}}});
+  };
+  post("/v1/messages", request({{"context_management", json::object()}}));
+  post("/v1/messages", edits("[]"));
+  post("/v1/messages", edits(R"([{"type":"clear_thinking_20251015","keep":"all"}])"));
+  post("/v1/messages", edits(R"([{"type":"clear_tool_uses_20250919"}])"));
+  const auto refused = [&](const std::string& list) {
+    const json answer = post("/v1/messages", edits(list), 400);
+    const std::string message = answer["error"]["message"];
+    return message.substr(0, message.find(':'));
+  };
+  EXPECT_EQ(refused(R"([{"type":"compact_20260112",
+                         "trigger":{"type":"input_tokens","value":5}}])"),
+            "context_management.edits[0].trigger");
+  EXPECT_EQ(refused(R"([{"type":"clear_all"}])"), "context_management.edits[0].type");
+}
+
+TEST(MessagesRead, ClearsThoughtsOfEarlierTurns) {
+  const std::string turn =
+      R"({"role":"user","content":"a"},{"role":"assistant","content":[{"type":"thinking","thinking":"t"},)"
+      R"({"type":"text","text":"b"}]},)";
+  const auto request = read_messages_request(
+      R"({"max_tokens":1,"messages":[)" + turn + turn + R"({"role":"user","content":"c"}],)" +
+      R"("context_management":{"edits":[{"type":"clear_thinking_20251015",)"
+      R"("keep":{"type":"thinking_turns","value":1}}]}})");
+  ASSERT_TRUE(request) << request.error().message;
+  EXPECT_EQ(request->messages[1].reasoning, "");
+  EXPECT_EQ(request->messages[3].reasoning, "t");
 }
 
 TEST(MessagesRead, RefusesResultsOfNoCall) {

@@ -158,5 +158,39 @@ TEST_F(ThoughtsOverHttp, AFormBeginsBehindThem) {
   EXPECT_EQ(streamed_chat(wish), whole);
 }
 
+// The model, left alone, thinks for ever.
+TEST_F(ThoughtsOverHttp, EndWhereTheirBudgetDoes) {
+  start("Qwen3.5-4B.jinja", "");
+  const auto thought_tokens = [this](const json& more) -> int {
+    json wish = {{"temperature", 0}, {"max_tokens", 40}};
+    wish.update(more);
+    return json::parse(post("/v1/chat/completions",
+                            wish))["usage"]["completion_tokens_details"]["reasoning_tokens"];
+  };
+  ASSERT_EQ(thought_tokens(json::object()), 40);
+  for (const char* const name : {"thinking_budget", "thinking_budget_tokens",
+                                 "thinking_token_budget", "max_thinking_tokens"}) {
+    EXPECT_EQ(thought_tokens({{name, 7}}), 8) << name;  // and the marker
+    EXPECT_EQ(thought_tokens({{name, 0}}), 1) << name;
+    EXPECT_EQ(thought_tokens({{name, -1}}), 40) << name;
+  }
+  EXPECT_EQ(thought_tokens({{"thinking_budget", 7}, {"min_tokens", 20}}), 8);
+  EXPECT_EQ(streamed_chat({{"thinking_budget", 7}, {"temperature", 0}, {"max_tokens", 40}}),
+            chat({{"thinking_budget", 7}, {"temperature", 0}, {"max_tokens", 40}}));
+  const json response =
+      json::parse(post("/v1/responses", {{"thinking_budget", 7}, {"max_output_tokens", 20}}));
+  EXPECT_EQ(response["usage"]["output_tokens_details"]["reasoning_tokens"], 8) << response;
+  const json thinking = {{"type", "enabled"}, {"budget_tokens", 7}};
+  const json blocks =
+      json::parse(post("/v1/messages", {{"thinking", thinking}, {"max_tokens", 20}}))["content"];
+  ASSERT_EQ(blocks.size(), 2u) << blocks;
+  EXPECT_EQ(blocks[1]["type"], "text");
+  if (!service::has_grammars()) return;
+  const auto [thought, said] =
+      chat({{"thinking_budget", 7}, {"regex", "[0-9]{3}"}, {"temperature", 0}});
+  EXPECT_FALSE(thought.empty());
+  EXPECT_TRUE(std::regex_match(said, std::regex("[0-9]{3}"))) << said;
+}
+
 }  // namespace
 }  // namespace kakeya::wire

@@ -204,7 +204,6 @@ TEST(OpenaiRead, RefusesByNameWhatItDoesNotDo) {
                                                         {"include_reasoning", "false"},
                                                         {"parse_tool_calls", "false"},
                                                         {"lora", "[{\"id\":0,\"scale\":1}]"},
-                                                        {"thinking_token_budget", "5"},
                                                         {"reasoning_format", "\"none\""},
                                                         {"cache_salt", "\"\""},
                                                         {"cache_salt", "1"}};
