@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "wire/http/history.h"
 #include "wire/http/json_parts.h"
 #include "wire/http/request_limits.h"
 
@@ -20,20 +21,63 @@ using wire::shown;
 
 constexpr std::size_t kMostToolCalls = 256;  // of a message
 
-// A block {"type": "text", "text": ...} or, of an assistant, {"type": "thinking", "thinking": ...}.
-void read_block(JsonReader& reader, const Json& block, const std::string& where, ChatMessage& out) {
-  const Json* type = block.is_object() ? reader.find(block, "type") : nullptr;
-  const bool is_thought = type != nullptr && *type == "thinking" && out.role == "assistant";
-  // A thought that only its author can read.
-  if (type != nullptr && *type == "redacted_thinking" && out.role == "assistant") return;
-  const char* const name = is_thought ? "thinking" : "text";
-  const bool known = is_thought || (type != nullptr && *type == "text");
-  const Json* text = known ? reader.find(block, name) : nullptr;
-  if (text == nullptr || !text->is_string()) {
-    return reader.refuse(where, "blocks {\"type\": \"text\", \"text\": ...}",
-                         type == nullptr ? shown(block) : "type " + shown(*type));
+// The texts of {"type": "text", "text": ...} in an array.
+void append_texts(const Json& blocks, std::string& out) {
+  for (const Json& block : blocks) {
+    const bool is_text = block.is_object() && block.value("type", Json()) == "text" &&
+                         block.value("text", Json()).is_string();
+    if (is_text) out += block["text"].get_ref<const std::string&>();
   }
-  (is_thought ? out.reasoning : out.content) += text->get_ref<const std::string&>();
+}
+
+// A document or a result of a search whose words are there; false: they are not.
+bool append_written(const Json& block, const std::string& type, std::string& out) {
+  std::string text;
+  if (type == "search_result") {
+    const Json content = block.value("content", Json());
+    if (content.is_array()) append_texts(content, text);
+  } else if (type == "document") {
+    const Json source = block.value("source", Json());
+    if (!source.is_object()) return false;
+    const Json data = source.value("data", Json());
+    const Json content = source.value("content", Json());
+    if (source.value("type", Json()) == "text" && data.is_string()) text = data.get<std::string>();
+    if (content.is_string()) text = content.get<std::string>();
+    if (content.is_array()) append_texts(content, text);
+  } else if (type == "compaction") {
+    const Json content = block.value("content", Json());
+    if (content.is_string()) text = content.get<std::string>();
+  }
+  if (text.empty()) return false;
+  for (const char* const name : {"title", "source"}) {
+    const Json line = block.value(name, Json());
+    if (line.is_string()) wire::append_stand_in(out, line.get_ref<const std::string&>());
+  }
+  wire::append_stand_in(out, text);
+  return true;
+}
+
+// A block {"type": "text", "text": ...}, of an assistant also {"type": "thinking", "thinking":
+// ...}, or one that something stands for.
+void read_block(JsonReader& reader, const Json& block, const std::string& where, ChatMessage& out) {
+  const Json* given = block.is_object() ? reader.find(block, "type") : nullptr;
+  const std::string type =
+      given != nullptr && given->is_string() ? given->get<std::string>() : std::string();
+  const bool is_thought = type == "thinking" && out.role == "assistant";
+  const Json* text = is_thought       ? reader.find(block, "thinking")
+                     : type == "text" ? reader.find(block, "text")
+                                      : nullptr;
+  if (text != nullptr && text->is_string()) {
+    (is_thought ? out.reasoning : out.content) += text->get_ref<const std::string&>();
+    return;
+  }
+  if (out.role != "system" && append_written(block, type, out.content)) return;
+  const auto words = wire::stand_in(type);
+  if (words && (out.role == "assistant" || out.role == "tool")) {
+    return wire::append_stand_in(out.content, *words);
+  }
+  reader.refuse(where, "blocks {\"type\": \"text\", \"text\": ...}",
+                given == nullptr ? shown(block) : "type " + shown(*given));
 }
 
 // A text, or blocks that are put together.

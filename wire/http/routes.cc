@@ -98,7 +98,9 @@ bool dispatch(Exchange& exchange) {
   if (page != nullptr) return serve_page(exchange, *page);
   // Pages of other sites can send what they like, but for this type, without asking first.
   const boost::beast::string_view type = request[http::field::content_type];
-  if (verb == http::verb::post && !is_json(type)) {
+  const bool is_page = !request[http::field::origin].empty() && exchange.origin().empty();
+  const bool takes_type = is_json(type) || (route->takes_any_type && !is_page);
+  if (verb == http::verb::post && !takes_type) {
     return exchange.refuse_with(
         415, {.message = fmt::format("Content-Type: expected application/json, got {}",
                                      quoted(view_of(type))),

@@ -24,8 +24,9 @@ struct Route {
   boost::beast::http::verb verb;
   std::string_view path;  // "/props"; "/models/*": any name in place of the star
   Handler handle;
-  bool is_open = false;   // needs no key
-  bool is_quiet = false;  // is asked for all the time, which says little
+  bool is_open = false;         // needs no key
+  bool is_quiet = false;        // is asked for all the time, which says little
+  bool takes_any_type = false;  // of a body, from who is no page of another site
 };
 
 // The routes that clients of one API ask for, and how it says what is wrong. A path may have a

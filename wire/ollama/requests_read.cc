@@ -11,9 +11,11 @@
 #include <vector>
 
 #include "base/json_size.h"
+#include "wire/http/history.h"
 #include "wire/http/json_parts.h"
 #include "wire/http/json_reader.h"
 #include "wire/http/request_limits.h"
+#include "wire/http/tool_results.h"
 #include "wire/http/unserved_field.h"
 
 namespace kakeya::ollama {
@@ -95,6 +97,7 @@ void read_calls(JsonReader& reader,
     }
     ToolCall& added = out.tool_calls.emplace_back();
     added.name = name->get<std::string>();
+    added.id = text_of(reader, call, "id");
     // Members keep their order, which shows in the prompt.
     const std::string_view own = wire::member_text(texts[i], "function");
     if (arguments != nullptr) added.arguments = wire::member_text(own, "arguments");
@@ -116,8 +119,13 @@ void read_message(JsonReader& reader,
   }
   out.role = role->get<std::string>();
   out.content = text_of(reader, message, "content");
+  const Json* images = reader.find(message, "images");
+  const bool is_said = out.role == "system" || out.role == "user";
   constexpr wire::UnservedField kImages[] = {{"images"}};
-  wire::refuse_unserved(reader, message, kImages);
+  if (is_said) wire::refuse_unserved(reader, message, kImages);
+  if (!is_said && images != nullptr && !images->empty()) {
+    wire::append_stand_in(out.content, *wire::stand_in("image"));
+  }
   if (out.role == "assistant") {
     out.reasoning = text_of(reader, message, "thinking");
     read_calls(reader, message, text, where + ".tool_calls", out);
@@ -125,7 +133,7 @@ void read_message(JsonReader& reader,
   if (out.role == "tool") {
     out.name = text_of(reader, message, "tool_name");
     if (out.name.empty()) out.name = text_of(reader, message, "name");
-    if (out.name.empty()) reader.refuse(where + ".tool_name", "the tool's name", "nothing");
+    out.tool_call_id = text_of(reader, message, "tool_call_id");
   }
 }
 
@@ -146,6 +154,7 @@ void read_messages(JsonReader& reader,
     read_message(reader, (*messages)[i], texts[i], fmt::format("messages[{}]", i),
                  out.messages.emplace_back());
   }
+  if (!reader.failed()) wire::match_results(reader, wire::ResultsBy::kName, out.messages);
 }
 
 void read_tools(JsonReader& reader,

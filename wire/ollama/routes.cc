@@ -112,12 +112,21 @@ bool serve_version(Exchange& exchange) {
 
 }  // namespace
 
+namespace {
+
+// Ollama's own documents show bodies as `curl -d` sends them.
+constexpr wire::Route post(std::string_view path, wire::Handler handle) {
+  return {.verb = verb::post, .path = path, .handle = handle, .takes_any_type = true};
+}
+
+}  // namespace
+
 wire::Dialect dialect() {
   static constexpr wire::Route kRoutes[] = {
-      {verb::post, "/api/chat", serve_chat},   {verb::post, "/api/generate", serve_generate},
-      {verb::get, "/api/tags", serve_models},  {verb::get, "/api/ps", serve_models},
-      {verb::post, "/api/show", serve_model},  {verb::get, "/api/version", serve_version},
-      {verb::post, "/api/embed", serve_embed}, {verb::post, "/api/embeddings", serve_embeddings}};
+      post("/api/chat", serve_chat),          post("/api/generate", serve_generate),
+      {verb::get, "/api/tags", serve_models}, {verb::get, "/api/ps", serve_models},
+      post("/api/show", serve_model),         {verb::get, "/api/version", serve_version},
+      post("/api/embed", serve_embed),        post("/api/embeddings", serve_embeddings)};
   return {kRoutes, error_json};
 }
 

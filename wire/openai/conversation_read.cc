@@ -7,38 +7,54 @@
 #include <string_view>
 #include <utility>
 
+#include "wire/http/history.h"
 #include "wire/http/request_limits.h"
+#include "wire/http/tool_results.h"
 
 namespace kakeya::openai {
 namespace {
 
-// A text, or parts of {"type": "text"} that are put together. Clients repeat answers that had none
-// as they came, with null.
+// A part {"type": "text", "text": ...}, of an assistant also {"type": "refusal", "refusal": ...},
+// or one that something stands for.
+void read_part(wire::JsonReader& reader,
+               const wire::Json& part,
+               const std::string& where,
+               ChatMessage& out) {
+  const wire::Json* given = part.is_object() ? reader.find(part, "type") : nullptr;
+  const std::string type =
+      given != nullptr && given->is_string() ? given->get<std::string>() : std::string();
+  const bool is_refusal = type == "refusal" && out.role == "assistant";
+  const wire::Json* text = type == "text" || is_refusal ? reader.find(part, type.c_str()) : nullptr;
+  if (text != nullptr && text->is_string()) {
+    out.content += text->get_ref<const std::string&>();
+    return;
+  }
+  const auto words = wire::stand_in(type);
+  if (words && (out.role == "assistant" || out.role == "tool")) {
+    return wire::append_stand_in(out.content, *words);
+  }
+  reader.refuse(where, "parts of {\"type\": \"text\", \"text\": ...}",
+                given == nullptr ? wire::shown(part) : "type " + wire::shown(*given));
+}
+
+// A text, or parts that are put together. Clients repeat answers that had none as they came, with
+// null.
 void read_content(wire::JsonReader& reader,
                   const wire::Json& message,
                   const std::string& where,
-                  bool may_be_null,
-                  std::string& out) {
+                  ChatMessage& out) {
   const wire::Json* content = reader.find(message, "content");
   if (content == nullptr) {
-    if (may_be_null) return;
+    if (out.role == "assistant" || out.role == "tool") return;
     return reader.refuse(where, "a text or text parts", "nothing");
   }
   if (content->is_string()) {
-    out = content->get<std::string>();
+    out.content = content->get<std::string>();
     return;
   }
   if (!content->is_array())
     return reader.refuse(where, "a text or text parts", wire::shown(*content));
-  for (const wire::Json& part : *content) {
-    const wire::Json* type = part.is_object() ? reader.find(part, "type") : nullptr;
-    const wire::Json* text = part.is_object() ? reader.find(part, "text") : nullptr;
-    if (type == nullptr || *type != "text" || text == nullptr || !text->is_string()) {
-      return reader.refuse(where, "parts of {\"type\": \"text\", \"text\": ...}",
-                           type == nullptr ? wire::shown(part) : "type " + wire::shown(*type));
-    }
-    out += text->get_ref<const std::string&>();
-  }
+  for (const wire::Json& part : *content) read_part(reader, part, where, out);
 }
 
 void read_text(wire::JsonReader& reader,
@@ -101,30 +117,7 @@ void read_message(wire::JsonReader& reader,
   }
   read_text(reader, message, "tool_call_id", where, out.tool_call_id);
   read_text(reader, message, "name", where, out.name);
-  const bool may_be_null = out.role == "assistant" || out.role == "tool";
-  read_content(reader, message, where + ".content", may_be_null, out.content);
-}
-
-// A result of a tool belongs to a call; templates leave out one that does not.
-void check_results(wire::JsonReader& reader, const std::vector<ChatMessage>& messages) {
-  const std::vector<ToolCall>* calls = nullptr;
-  for (std::size_t index = 0; index < messages.size(); ++index) {
-    const ChatMessage& message = messages[index];
-    const std::string where = fmt::format("messages[{}]", index);
-    if (message.role != "tool") {
-      calls = message.tool_calls.empty() ? nullptr : &message.tool_calls;
-      continue;
-    }
-    if (calls == nullptr) {
-      return reader.refuse(where, "a message of role tool behind one with tool_calls",
-                           "none before it");
-    }
-    const std::string& id = message.tool_call_id;
-    const auto answers = [&id](const ToolCall& call) { return call.id.empty() || call.id == id; };
-    if (id.empty() || std::ranges::any_of(*calls, answers)) continue;
-    return reader.refuse(where + ".tool_call_id", "an id of the tool_calls before it",
-                         wire::shown(id));
-  }
+  read_content(reader, message, where + ".content", out);
 }
 
 void read_messages(wire::JsonReader& reader,
@@ -143,7 +136,7 @@ void read_messages(wire::JsonReader& reader,
   for (std::size_t index = 0; index < out.size() && !reader.failed(); ++index) {
     read_message(reader, (*messages)[index], index, out[index]);
   }
-  if (!reader.failed()) check_results(reader, out);
+  if (!reader.failed()) wire::match_results(reader, wire::ResultsBy::kId, out);
 }
 
 void read_effort(wire::JsonReader& reader,

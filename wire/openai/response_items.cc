@@ -3,10 +3,13 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cstddef>
 #include <initializer_list>
+#include <optional>
 #include <string_view>
 #include <utility>
 
+#include "wire/http/history.h"
 #include "wire/openai/conversation_read.h"
 
 namespace kakeya::openai {
@@ -15,11 +18,13 @@ namespace {
 using wire::Json;
 using wire::shown;
 
-// A text, or parts of these types, whose texts are put together.
+// A text, or parts of these types, whose texts are put together. `takes_others`: parts that
+// something stands for are taken, too.
 void read_parts(wire::JsonReader& reader,
                 const Json* content,
                 const std::string& where,
                 std::initializer_list<std::string_view> types,
+                bool takes_others,
                 std::string& out) {
   if (content == nullptr) return reader.refuse(where, "a text or parts of texts", "nothing");
   if (content->is_string()) {
@@ -30,16 +35,22 @@ void read_parts(wire::JsonReader& reader,
     return reader.refuse(where, "a text or parts of texts", shown(*content));
   for (std::size_t i = 0; i < content->size(); ++i) {
     const Json& part = (*content)[i];
-    const Json* type = part.is_object() ? reader.find(part, "type") : nullptr;
-    const Json* text = part.is_object() ? reader.find(part, "text") : nullptr;
-    const bool known = type != nullptr && type->is_string() &&
-                       std::ranges::find(types, type->get_ref<const std::string&>()) != types.end();
-    if (!known || text == nullptr || !text->is_string()) {
+    const Json* given = part.is_object() ? reader.find(part, "type") : nullptr;
+    const std::string type =
+        given != nullptr && given->is_string() ? given->get<std::string>() : std::string();
+    const bool known = std::ranges::find(types, type) != types.end();
+    const Json* text = known ? reader.find(part, type == "refusal" ? "refusal" : "text") : nullptr;
+    if (text != nullptr && text->is_string()) {
+      out += text->get_ref<const std::string&>();
+      continue;
+    }
+    const auto words = takes_others ? wire::stand_in(type) : std::nullopt;
+    if (!words) {
       return reader.refuse(fmt::format("{}[{}]", where, i),
                            fmt::format("parts {{\"type\": \"{}\", \"text\": ...}}", *types.begin()),
-                           type == nullptr ? shown(part) : "type " + shown(*type));
+                           given == nullptr ? shown(part) : "type " + shown(*given));
     }
-    out += text->get_ref<const std::string&>();
+    wire::append_stand_in(out, *words);
   }
 }
 
@@ -70,12 +81,19 @@ void ItemReader::read(const Json& item, const std::string& where) {
   // Messages need not say that they are.
   if (type == nullptr || *type == "message") return message(item, where);
   if (*type == "reasoning") return reasoning(item, where);
-  if (*type == "function_call") return call(item, where);
-  if (*type == "function_call_output") return result(item, where);
+  if (*type == "function_call" || *type == "custom_tool_call") return call(item, where);
+  if (*type == "function_call_output" || *type == "custom_tool_call_output") {
+    return result(item, where);
+  }
   if (*type == "item_reference") return reference(item, where);
-  reader_.refuse(where + ".type",
-                 "message, reasoning, function_call, function_call_output or item_reference",
-                 shown(*type));
+  const auto words =
+      type->is_string() ? wire::stand_in(type->get_ref<const std::string&>()) : std::nullopt;
+  if (!words) {
+    return reader_.refuse(
+        where + ".type",
+        "message, reasoning, function_call, function_call_output or item_reference", shown(*type));
+  }
+  if (!words->empty()) wire::append_stand_in(assistant().content, *words);
 }
 
 void ItemReader::message(const Json& item, const std::string& where) {
@@ -89,7 +107,8 @@ void ItemReader::message(const Json& item, const std::string& where) {
   std::string content;
   const Json* given = reader_.find(item, "content");
   if (*role == "assistant") {
-    read_parts(reader_, given, where + ".content", {"output_text", "input_text", "text"}, content);
+    read_parts(reader_, given, where + ".content", {"output_text", "input_text", "text", "refusal"},
+               true, content);
     // Two messages in a row are two, but text around calls is of one answer.
     if (goes_on_ && !out_.back().content.empty() && out_.back().tool_calls.empty()) {
       goes_on_ = false;
@@ -97,7 +116,8 @@ void ItemReader::message(const Json& item, const std::string& where) {
     assistant().content += content;
     return;
   }
-  read_parts(reader_, given, where + ".content", {"input_text", "output_text", "text"}, content);
+  read_parts(reader_, given, where + ".content", {"input_text", "output_text", "text"}, false,
+             content);
   goes_on_ = false;
   // A developer's message is what newer clients call the system's.
   out_.push_back({.role = *role == "user" ? "user" : "system", .content = std::move(content)});
@@ -108,10 +128,10 @@ void ItemReader::reasoning(const Json& item, const std::string& where) {
   std::string thought;
   const Json* content = reader_.find(item, "content");
   if (content != nullptr)
-    read_parts(reader_, content, where + ".content", {"reasoning_text"}, thought);
+    read_parts(reader_, content, where + ".content", {"reasoning_text"}, false, thought);
   const Json* summary = reader_.find(item, "summary");
   if (thought.empty() && summary != nullptr) {
-    read_parts(reader_, summary, where + ".summary", {"summary_text"}, thought);
+    read_parts(reader_, summary, where + ".summary", {"summary_text"}, false, thought);
   }
   if (!thought.empty()) assistant().reasoning += thought;
 }
@@ -120,7 +140,10 @@ void ItemReader::call(const Json& item, const std::string& where) {
   ToolCall added;
   added.id = text(item, "call_id", where);
   added.name = text(item, "name", where);
-  added.arguments = text(item, "arguments", where);
+  // A tool of another provider takes a text, which is no JSON.
+  added.arguments = item.value("type", Json()) == "custom_tool_call"
+                        ? Json({{"input", text(item, "input", where)}}).dump()
+                        : text(item, "arguments", where);
   ChatMessage& message = assistant();
   if (message.tool_calls.size() >= kMostToolCalls) {
     return reader_.refuse(where, fmt::format("at most {} calls", kMostToolCalls), "more");
@@ -130,25 +153,26 @@ void ItemReader::call(const Json& item, const std::string& where) {
 
 void ItemReader::result(const Json& item, const std::string& where) {
   const std::string id = text(item, "call_id", where);
-  // A result belongs to a call; templates leave out one that does not.
-  const auto before = std::find_if(out_.rbegin(), out_.rend(), [](const ChatMessage& message) {
-    return message.role != "tool";
-  });
-  const ToolCall* of = nullptr;
-  if (before != out_.rend()) {
-    for (const ToolCall& one : before->tool_calls) {
-      if (one.id == id) of = &one;
+  // Templates leave out a result that does not stand behind its call: whatever came between them
+  // comes behind it.
+  for (std::size_t at = out_.size(); at > 0; --at) {
+    const auto& calls = out_[at - 1].tool_calls;
+    const auto of = std::ranges::find(calls, id, &ToolCall::id);
+    if (of == calls.end()) continue;
+    ChatMessage added = {.role = "tool", .content = "", .tool_call_id = id, .name = of->name};
+    bool is_answered = false;
+    for (; at < out_.size() && out_[at].role == "tool"; ++at) {
+      is_answered = is_answered || out_[at].tool_call_id == id;
     }
+    if (is_answered) break;
+    read_parts(reader_, reader_.find(item, "output"), where + ".output", {"input_text", "text"},
+               true, added.content);
+    if (at == out_.size()) goes_on_ = false;
+    out_.insert(out_.begin() + static_cast<std::ptrdiff_t>(at), std::move(added));
+    return;
   }
-  if (of == nullptr) {
-    return reader_.refuse(where + ".call_id", "the call_id of a function_call before it",
-                          wire::shown(Json(id)));
-  }
-  ChatMessage added = {.role = "tool", .content = "", .tool_call_id = id, .name = of->name};
-  read_parts(reader_, reader_.find(item, "output"), where + ".output", {"input_text", "text"},
-             added.content);
-  goes_on_ = false;
-  out_.push_back(std::move(added));
+  reader_.refuse(where + ".call_id", "the call_id of a function_call before it, once",
+                 wire::shown(Json(id)));
 }
 
 void ItemReader::reference(const Json& item, const std::string& where) {

@@ -66,6 +66,33 @@ TEST(OllamaRead, ReadsCallsAndResults) {
   EXPECT_EQ(request->messages[2].name, "f");
 }
 
+TEST(OllamaRead, NamesTheToolOfAResult) {
+  const auto read = [](const std::string& results) {
+    return read_chat(
+        R"({"messages":[{"role":"user","content":"q"},{"role":"assistant","content":"","tool_calls":[)"
+        R"({"id":"c1","function":{"name":"f"}},{"id":"c2","function":{"name":"g"}}]})" +
+            results + "]}",
+        kContext);
+  };
+  const auto names = [&](const std::string& results) {
+    const auto request = read(results);
+    EXPECT_TRUE(request) << request.error().message;
+    std::string shown;
+    for (std::size_t i = 2; request && i < request->messages.size(); ++i) {
+      shown += request->messages[i].name + " " + request->messages[i].tool_call_id + ";";
+    }
+    return shown;
+  };
+  const std::string bare = R"(,{"role":"tool","content":"r"})";
+  EXPECT_EQ(names(bare + bare), "f c1;g c2;");
+  EXPECT_EQ(names(R"(,{"role":"tool","content":"r","tool_call_id":"c2"})" + bare), "g c2;f c1;");
+  EXPECT_EQ(names(R"(,{"role":"tool","content":"r","tool_name":"g"})" + bare), "g c2;f c1;");
+  EXPECT_EQ(names(R"(,{"role":"tool","content":"r","tool_name":"other"})"), "other ;");
+  EXPECT_EQ(read(bare + bare + bare).error().parameter, "messages[4].tool_name");
+  EXPECT_EQ(read(R"(,{"role":"tool","content":"r","tool_call_id":"c3"})").error().parameter,
+            "messages[2].tool_call_id");
+}
+
 TEST(OllamaRead, RefusesByName) {
   const std::pair<const char*, const char*> refused[] = {
       {R"("options":{"mirostat":2})", "options.mirostat"},

@@ -183,6 +183,27 @@ TEST(OpenaiRead, NumbersAreAsWideAsClientsSendThem) {
   EXPECT_EQ(read_chat_request(body_with(R"("repeat_penalty":2)"))->sampling.repetition_penalty, 2);
 }
 
+// Results that do not say so answer the calls before them in their order.
+TEST(OpenaiRead, NamesTheToolOfAResult) {
+  const auto names = [](const std::string& results) -> std::string {
+    const auto request = read_chat_request(
+        R"({"messages":[{"role":"user","content":"q"},{"role":"assistant","content":null,"tool_calls":[)"
+        R"({"id":"c1","function":{"name":"f"}},{"id":"c2","function":{"name":"g"}}]})" +
+        results + "]}");
+    if (!request) return request.error().parameter;
+    std::string shown;
+    for (std::size_t i = 2; i < request->messages.size(); ++i) {
+      shown += request->messages[i].name + " " + request->messages[i].tool_call_id + ";";
+    }
+    return shown;
+  };
+  const std::string bare = R"(,{"role":"tool","content":"r"})";
+  EXPECT_EQ(names(bare + bare), "f c1;g c2;");
+  EXPECT_EQ(names(R"(,{"role":"tool","content":"r","tool_call_id":"c2"})" + bare), "g c2;f c1;");
+  EXPECT_EQ(names(R"(,{"role":"tool","content":"r","name":"g"})" + bare), "g c2;f c1;");
+  EXPECT_EQ(names(bare + bare + bare), "messages[4].tool_call_id");
+}
+
 // A field that would make another answer is done or refused, in chats and in completions.
 TEST(OpenaiRead, RefusesByNameWhatItDoesNotDo) {
   const std::pair<const char*, const char*> kAsked[] = {{"structural_tag", "{\"a\":1}"},

@@ -229,6 +229,30 @@ TEST(ResponsesRead, RefusesByName) {
   EXPECT_EQ(with(R"("tool_choice":"required")"), "tool_choice");
 }
 
+// What a user says while a tool runs comes behind its result.
+TEST(ResponsesRead, PutsResultsBehindTheirCalls) {
+  EXPECT_EQ(shown(good(R"("input":[{"role":"user","content":"a"},
+                {"type":"function_call","call_id":"1","name":"f","arguments":"{}"},
+                {"type":"function_call","call_id":"2","name":"g","arguments":"{}"},
+                {"role":"user","content":"b"},
+                {"type":"function_call_output","call_id":"2","output":"r2"},
+                {"role":"assistant","content":"c"},
+                {"type":"function_call_output","call_id":"1","output":"r1"}])")
+                      .answer.messages),
+            R"(user:a
+assistant: 1=f{} 2=g{}
+tool:r2 for 2 g
+tool:r1 for 1 f
+user:b
+assistant:c
+)");
+  const std::string answered = R"("input":[
+      {"type":"function_call","call_id":"1","name":"f","arguments":"{}"},
+      {"type":"function_call_output","call_id":"1","output":"r"},
+      {"type":"function_call_output","call_id":"1","output":"r"}])";
+  EXPECT_EQ(refused(answered), "input[2].call_id");
+}
+
 TEST(ResponsesRead, RefusesItemsByTheirPlace) {
   const auto input = [](const std::string& items) { return refused(R"("input":)" + items); };
   EXPECT_EQ(refused(R"("model":"m")"), "input");
@@ -236,7 +260,7 @@ TEST(ResponsesRead, RefusesItemsByTheirPlace) {
   EXPECT_EQ(input("[]"), "input");
   EXPECT_EQ(input("[5]"), "input[0]");
   EXPECT_EQ(input(R"([{"type":"reasoning","summary":[]}])"), "input");
-  EXPECT_EQ(input(R"([{"type":"computer_call"}])"), "input[0].type");
+  EXPECT_EQ(input(R"([{"type":"pasta"}])"), "input[0].type");
   EXPECT_EQ(input(R"([{"role":"tool","content":"a"}])"), "input[0].role");
   EXPECT_EQ(input(R"([{"role":"user"}])"), "input[0].content");
   EXPECT_EQ(input(R"([{"role":"user","content":[{"type":"input_text","text":"a"},
@@ -248,9 +272,7 @@ TEST(ResponsesRead, RefusesItemsByTheirPlace) {
   EXPECT_EQ(input(call + R"({"type":"function_call_output","call_id":"1","output":"r"}])"), "");
   EXPECT_EQ(input(call + R"({"type":"function_call_output","call_id":"2","output":"r"}])"),
             "input[1].call_id");
-  EXPECT_EQ(input(call + R"({"role":"user","content":"a"},
-                            {"type":"function_call_output","call_id":"1","output":"r"}])"),
-            "input[2].call_id");
+  EXPECT_EQ(input(call + R"({"role":"user","content":"a"}])"), "");
   EXPECT_EQ(input(call + R"({"type":"function_call_output","call_id":"1"}])"), "input[1].output");
   for (const char* const id : {"msg_1_1", "msg_2_0", "msg", "_", "__", "msg_1"}) {
     EXPECT_EQ(input(fmt::format(R"([{{"type":"item_reference","id":"{}"}}])", id)), "input[0].id");
