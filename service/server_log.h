@@ -77,8 +77,9 @@ class RequestRecord {
   // For the thread that reads the request and writes the answer.
   void begin(std::string_view route);  // when a header has come
   void first_token();                  // has come; only the first call counts
-  void fail(StatusCode why);           // how an answer ended that was not whole
-  void finish();                       // nothing more is done for it
+  double first_token_seconds() const { return first_token_seconds_; }  // below 0: none has come
+  void fail(StatusCode why);  // how an answer ended that was not whole
+  void finish();              // nothing more is done for it
   std::string id = {};
   Client client;
   std::string trace_id = {};  // of the trace that the request is a part of (W3C Trace Context)

@@ -42,7 +42,7 @@ bool serve_count(Exchange& exchange) {
 wire::Dialect dialect() {
   static constexpr wire::Route kRoutes[] = {{verb::post, "/v1/messages", serve_messages},
                                             {verb::post, "/v1/messages/count_tokens", serve_count}};
-  return {kRoutes, error_json};
+  return {kRoutes, error_json, "/v1/messages"};
 }
 
 }  // namespace kakeya::anthropic

@@ -56,6 +56,11 @@ RouteTable::Found RouteTable::find(std::string_view path, http::verb verb) const
     }
     if (found != nullptr) return {found, dialect.error_body};
   }
+  for (const Dialect& dialect : dialects_) {
+    if (!dialect.prefix.empty() && path.starts_with(dialect.prefix)) {
+      return {nullptr, dialect.error_body};
+    }
+  }
   return {nullptr, dialects_.front().error_body};
 }
 

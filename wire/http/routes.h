@@ -34,13 +34,16 @@ struct Route {
 struct Dialect {
   std::span<const Route> routes;
   ErrorBody error_body;
+  // Paths that begin so are this API's, known or not; empty: none.
+  std::string_view prefix = {};
 };
 
 // Immutable; from any thread.
 class RouteTable {
  public:
   // The routes of dialects, at least one, and those of an operator (operator_routes.h). What
-  // belongs to no dialect is refused as the first one does. The routes must outlive the table.
+  // belongs to no dialect, by its route or its prefix, is refused as the first one does. The routes
+  // must outlive the table.
   explicit RouteTable(std::vector<Dialect> dialects);
 
   struct Found {

@@ -3,7 +3,9 @@
 #include <fmt/chrono.h>
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <chrono>
+#include <cstdint>
 #include <utility>
 
 #include "base/bounded_json.h"
@@ -32,10 +34,12 @@ std::string error_json(const service::Refusal& refusal) {
   return json_text({{"error", refusal.message}});
 }
 
+std::string time_text(std::time_t time) {
+  return fmt::format("{:%Y-%m-%dT%H:%M:%SZ}", fmt::gmtime(time));
+}
+
 std::string time_text() {
-  const auto now = std::chrono::system_clock::now();
-  return fmt::format("{:%Y-%m-%dT%H:%M:%SZ}",
-                     fmt::gmtime(std::chrono::system_clock::to_time_t(now)));
+  return time_text(std::chrono::system_clock::to_time_t(std::chrono::system_clock::now()));
 }
 
 ordered_json AnswersWriter::said(std::string_view text,
@@ -100,9 +104,19 @@ std::string AnswersWriter::end(int /*index*/, const service::AnswerEnd& end) {
 ordered_json AnswersWriter::ended(ordered_json said, const service::Usage& usage) const {
   said["done"] = true;
   said["done_reason"] = end_.reason == service::FinishReason::kLength ? "length" : "stop";
-  said["total_duration"] = static_cast<std::int64_t>(watch_.seconds() * 1e9);
+  // Clients divide by these: none is 0 but the time that the model took to load, which is there.
+  const double total = watch_.seconds();
+  const double first = record_ == nullptr ? 0.0 : record_->first_token_seconds();
+  const double prompt = first < 0.0 ? total : std::min(first, total);
+  const auto nanoseconds = [](double seconds) {
+    return std::max<std::int64_t>(1, static_cast<std::int64_t>(seconds * 1e9));
+  };
+  said["total_duration"] = nanoseconds(total);
+  said["load_duration"] = 0;
   said["prompt_eval_count"] = usage.prompt_tokens;
+  said["prompt_eval_duration"] = nanoseconds(prompt);
   said["eval_count"] = usage.completion_tokens;
+  said["eval_duration"] = nanoseconds(total - prompt);
   return said;
 }
 

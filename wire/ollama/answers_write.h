@@ -1,27 +1,32 @@
 // Answers as Ollama's clients read them: a JSON object, or one a line.
 #pragma once
 
+#include <ctime>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "base/clock.h"
 #include "service/answer.h"
+#include "service/server_log.h"
 #include "wire/http/answer_writer.h"
 
 namespace kakeya::ollama {
 
 std::string error_json(const service::Refusal& refusal);
 
-// Now, as Ollama writes times.
+// A time, as Ollama writes it; without one: now.
+std::string time_text(std::time_t time);
 std::string time_text();
 
 // Writes one answer, of a chat or of a prompt. A call of a tool goes out when it is whole. Thread:
-// of its request.
+// of its request. `record`: knows when the first token came; null: nobody does.
 class AnswersWriter final : public wire::AnswerWriter {
  public:
-  AnswersWriter(std::string model, bool is_chat) : model_(std::move(model)), is_chat_(is_chat) {}
+  AnswersWriter(std::string model, bool is_chat, const service::RequestRecord* record = nullptr)
+      : model_(std::move(model)), is_chat_(is_chat), record_(record) {}
 
   wire::StreamForm stream_form() const override { return {"application/x-ndjson", ""}; }
   std::string begin(int index) override;
@@ -43,6 +48,7 @@ class AnswersWriter final : public wire::AnswerWriter {
 
   const std::string model_;
   const bool is_chat_;
+  const service::RequestRecord* record_;
   const Stopwatch watch_ = {};
   service::ToolCallPiece call_ = {};  // so far; without a name: none
   service::AnswerEnd end_ = {};

@@ -48,8 +48,7 @@ std::string without_tag(std::string name) {
 
 // Fields that would make another answer, and that this server cannot give.
 constexpr wire::UnservedField kUnserved[] = {
-    {"logprobs"}, {"top_logprobs"}, {"truncate"}, {"shift"},
-    {"suffix"},   {"template"},     {"context"},  {"images"},
+    {"logprobs"}, {"top_logprobs"}, {"shift"}, {"suffix"}, {"template"}, {"context"}, {"images"},
 };
 // Fields that are none of this API where they stand, and how it asks for the same.
 constexpr wire::UnservedField kElsewhere[] = {
@@ -68,6 +67,22 @@ constexpr wire::UnservedField kElsewhere[] = {
     {"response_format", std::nullopt, "format"},
     {"json_schema", std::nullopt, "format"},
     {"cache_salt", std::nullopt, "nothing: /v1/chat/completions has it"},
+    {"output_format", std::nullopt, "format"},
+    {"guided_json", std::nullopt, "format"},
+    {"max_completion_tokens", std::nullopt, "options.num_predict"},
+    {"max_output_tokens", std::nullopt, "options.num_predict"},
+    {"stop_sequences", std::nullopt, "options.stop"},
+    {"n", 1.0},
+    {"logit_bias"},
+    {"reasoning_effort", std::nullopt, "think"},
+    {"enable_thinking", std::nullopt, "think"},
+    {"thinking", std::nullopt, "think"},
+    {"reasoning", std::nullopt, "think"},
+    {"chat_template_kwargs", std::nullopt, "think"},
+    {"thinking_budget", -1.0},
+    {"grammar"},
+    {"input", std::nullopt, "messages, or prompt in /api/generate"},
+    {"instructions", std::nullopt, "a message of role system"},
 };
 
 // [{"function": {"name", "arguments": {...}}}, ...], whose own text is `text`.
@@ -142,11 +157,11 @@ void read_messages(JsonReader& reader,
                    std::string_view text,
                    service::AnswerRequest& out) {
   const Json* messages = reader.find(body, "messages");
-  const bool sound = messages != nullptr && messages->is_array() && !messages->empty() &&
-                     messages->size() <= wire::kMostMessages;
+  const bool sound =
+      messages != nullptr && messages->is_array() && messages->size() <= wire::kMostMessages;
   if (!sound) {
     return reader.refuse("messages",
-                         fmt::format("an array of 1 to {} messages", wire::kMostMessages),
+                         fmt::format("an array of at most {} messages", wire::kMostMessages),
                          messages == nullptr ? "nothing" : shown(*messages));
   }
   const auto texts = wire::parts_of(wire::member_text(text, "messages"));
@@ -161,6 +176,10 @@ void read_tools(JsonReader& reader,
                 const Json& body,
                 std::string_view text,
                 service::AnswerRequest& out) {
+  const Json* choice = reader.find(body, "tool_choice");  // of other APIs
+  if (choice != nullptr && *choice != "auto") {
+    return reader.refuse("tool_choice", "auto: the model may call tools", shown(*choice));
+  }
   const Json* tools = reader.find(body, "tools");
   if (tools == nullptr) return;
   if (!tools->is_array() || tools->size() > wire::kMostTools) {
@@ -250,8 +269,10 @@ void read_options(JsonReader& reader,
     const bool is_known = std::ranges::find(kKnownOptions, name) != std::end(kKnownOptions);
     const auto* const neutral = std::ranges::find_if(
         kNeutralOptions, [&name = name](const auto& one) { return one.first == name; });
-    const bool does_nothing =
-        value.is_null() || (neutral != std::end(kNeutralOptions) && value == neutral->second);
+    const bool is_of_mirostat = name == "mirostat_eta" || name == "mirostat_tau";
+    const bool does_nothing = value.is_null() ||
+                              is_of_mirostat ||  // without it: it is refused itself
+                              (neutral != std::end(kNeutralOptions) && value == neutral->second);
     if (!is_known && !does_nothing) {
       return reader.refuse("options." + name, "an option that this server has", shown(value));
     }

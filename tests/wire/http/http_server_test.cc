@@ -409,22 +409,6 @@ TEST_F(HttpServerTest, RefusesWhatBrowsersOfOtherSitesCanSend) {
   expect_error(plain.receive(), 415, "Content-Type");
 }
 
-// As `curl -d` sends it, and documents of Ollama show it; not as a page of another site could.
-TEST_F(HttpServerTest, TakesABodyOfOllamaWithoutAType) {
-  const json body = {{"model", "demo"}, {"prompt", "a"}, {"stream", false}};
-  const auto status = [&](const char* type, const char* origin) {
-    http::fields fields;
-    if (*type != '\0') fields.set(http::field::content_type, type);
-    if (*origin != '\0') fields.set(http::field::origin, origin);
-    HttpClient sender = client();
-    sender.send(fields, http::verb::post, "/api/generate", body.dump());
-    return sender.receive().result_int();
-  };
-  EXPECT_EQ(status("application/x-www-form-urlencoded", ""), 200U);
-  EXPECT_EQ(status("text/plain", ""), 200U);
-  EXPECT_EQ(status("text/plain", "http://example.com"), 415U);
-}
-
 TEST_F(HttpServerTest, RefusesBodiesThatArePacked) {
   http::fields fields;
   fields.set(http::field::content_type, "application/json");

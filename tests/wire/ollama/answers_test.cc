@@ -111,7 +111,10 @@ TEST(OllamaRead, RefusesByName) {
       {R"("stop":["a"])", "stop"},
       {R"("max_tokens":3)", "max_tokens"},
       {R"("response_format":{"type":"json_object"})", "response_format"},
-      {R"("messages":[])", "messages"},
+      {R"("messages":5)", "messages"},
+      {R"("tool_choice":"required")", "tool_choice"},
+      {R"("reasoning_effort":"high")", "reasoning_effort"},
+      {R"("n":2)", "n"},
       {R"("messages":[{"role":"user","content":"a","images":["x"]}])", "images"},
       {R"("messages":[{"role":"robot","content":"a"}])", "messages[0].role"},
       {R"("messages":[{"role":"tool","content":"a"}])", "messages[0].tool_name"},
@@ -121,6 +124,12 @@ TEST(OllamaRead, RefusesByName) {
     const auto request = read_chat(body_of(fields), kContext);
     ASSERT_FALSE(request) << fields;
     EXPECT_EQ(request.error().parameter, parameter) << request.error().message;
+  }
+  // Fields for what happens anyhow, or that do nothing.
+  for (const char* const fields :
+       {R"("truncate":true)", R"("options":{"mirostat":0,"mirostat_eta":0.1,"mirostat_tau":5})",
+        R"("tool_choice":"auto","n":1)", R"("messages":[])"}) {
+    EXPECT_TRUE(read_chat(body_of(fields), kContext)) << fields;
   }
   for (const char* const fields :
        {R"("suffix":"x")", R"("template":"x")", R"("context":[1])", R"("raw":true,"system":"x")"}) {
@@ -215,6 +224,52 @@ TEST_F(OllamaOverHttp, AnswersWholeAndInLines) {
   prompt["options"]["num_predict"] = 3;
   EXPECT_EQ(post("/api/generate", prompt)["done_reason"], "length");
   EXPECT_EQ(post("/api/generate", {{"model", "demo"}})["done_reason"], "load");
+  EXPECT_EQ(post("/api/chat", {{"model", "demo"}, {"messages", json::array()}})["done_reason"],
+            "load");
+}
+
+// Clients divide by durations, and read members of the model without asking whether they are there.
+TEST_F(OllamaOverHttp, TellsWhatItsClientsRead) {
+  const json answer = post("/api/generate", {{"prompt", "Count from 5 to 12."}, {"stream", false}});
+  for (const char* const name : {"total_duration", "prompt_eval_duration", "eval_duration"}) {
+    EXPECT_GT(answer.value(name, 0), 0) << name;
+  }
+  EXPECT_EQ(answer["load_duration"], 0);
+  EXPECT_LE(answer["prompt_eval_duration"].get<std::int64_t>() +
+                answer["eval_duration"].get<std::int64_t>(),
+            answer["total_duration"].get<std::int64_t>() + 1);
+  const auto get = [this](const char* path) {
+    return json::parse(send(test::http::verb::get, path, json()))["models"][0];
+  };
+  for (const char* const path : {"/api/tags", "/api/ps"}) {
+    const json model = get(path);
+    EXPECT_EQ(model["digest"], engine_->model_fingerprint());
+    EXPECT_TRUE(model["details"]["families"].is_array()) << model;
+    EXPECT_TRUE(model["modified_at"].is_string()) << model;
+  }
+  EXPECT_GT(get("/api/ps")["expires_at"].get<std::string>(), "2100");
+  const json shown = post("/api/show", {{"model", "demo"}});
+  const std::string family = shown["model_info"]["general.architecture"];
+  EXPECT_GT(shown["model_info"][family + ".context_length"], 0);
+  // A path that is not there is refused as this API refuses.
+  EXPECT_TRUE(
+      json::parse(send(test::http::verb::get, "/api/nothing", json(), 404))["error"].is_string());
+}
+
+// As `curl -d` sends it, and documents of Ollama show it, but not as a page of another site could.
+TEST_F(OllamaOverHttp, TakesABodyWithoutAType) {
+  const json body = {{"model", "demo"}, {"prompt", "a"}, {"stream", false}};
+  const auto status = [&](const char* type, const char* origin) {
+    test::http::fields fields;
+    if (*type != '\0') fields.set(test::http::field::content_type, type);
+    if (*origin != '\0') fields.set(test::http::field::origin, origin);
+    test::HttpClient sender(server_.port());
+    sender.send(fields, test::http::verb::post, "/api/generate", body.dump());
+    return sender.receive().result_int();
+  };
+  EXPECT_EQ(status("application/x-www-form-urlencoded", ""), 200U);
+  EXPECT_EQ(status("text/plain", ""), 200U);
+  EXPECT_EQ(status("text/plain", "http://example.com"), 415U);
 }
 
 TEST_F(OllamaOverHttp, HoldsAnswersToTheirFormat) {
