@@ -37,7 +37,7 @@ class ObjectsOf {
         for (const Schema& part : schema.parts) add(part);
         return;
       case SchemaKind::kReference:
-        // What is there already need not be there again.
+        // A definition that is there already need not be there again.
         if (seen_.insert(schema.reference).second) add(document_.definitions[schema.reference]);
         return;
       case SchemaKind::kValues:

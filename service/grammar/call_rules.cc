@@ -28,7 +28,7 @@ Expression marker(const std::optional<TokenId>& id, std::string_view text) {
   return id ? token_of(*id) : text_of(text);
 }
 
-// What a tool says of its function; nothing if it says none.
+// The function of a tool; nothing if it has none.
 std::optional<ordered_json> function_of(const std::string& text) {
   ordered_json tool = read_json(text).value_or(ordered_json());
   if (tool.is_object()) tool = tool.value("function", ordered_json());

@@ -187,7 +187,7 @@ Expression JsonRules::number() {
   if (!number_) {
     const Expression whole = choice_of({text_of("0"), sequence_of({digit('1', '9'), digits()})});
     const Expression fraction = sequence_of({text_of("."), digit('0', '9'), digits()});
-    // Of two digits: a number beyond all that a reader can hold is none to it.
+    // Two digits: a number beyond all that a reader can hold is none to it.
     const Expression exponent = sequence_of(
         {chars("eE"), optional_of(chars("+-")), digit('0', '9'), optional_of(digit('0', '9'))});
     number_ = grammar_.limited("number",

@@ -16,7 +16,7 @@ using wire::JsonReader;
 using wire::shown;
 
 constexpr std::int64_t kMostCounted = std::int64_t{1} << 40;
-// Of edits that do not say it, as their publisher has it.
+// Numbers of edits that do not say them, as their publisher has them.
 constexpr std::int64_t kToolTrigger = 100'000;
 constexpr std::int64_t kCompactTrigger = 150'000;
 constexpr std::int64_t kKeptToolUses = 3;

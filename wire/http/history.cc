@@ -39,7 +39,7 @@ constexpr Row kRows[] = {
     {"video", kVideo},
     {"video_url", kVideo},
     {"input_video", kVideo},
-    // Anthropic's servers.
+    // Blocks.
     {"redacted_thinking", kNothing},
     {"server_tool_use", kCall},
     {"mcp_tool_use", kCall},
@@ -51,7 +51,7 @@ constexpr Row kRows[] = {
     {"tool_search_tool_result", kResult},
     {"mcp_tool_result", kResult},
     {"tool_reference", kFound},
-    // OpenAI's.
+    // Items.
     {"web_search_call", kCall},
     {"file_search_call", kCall},
     {"code_interpreter_call", kCall},

@@ -180,12 +180,11 @@ service::Outcome<service::AnswerRequest> read_chat_request(std::string_view body
   wire::JsonReader reader;
   service::AnswerRequest request;
   read_model(reader, *parsed, request.model);
-  read_conversation(reader, *parsed, request.messages, request.chat);
+  read_conversation(reader, *parsed, request);
   read_tools(reader, *parsed, body, request);
   read_sampling(reader, *parsed, request.sampling);
   read_max_tokens(reader, *parsed, 1, request.max_tokens);
   read_limits(reader, *parsed, request);
-  read_thought_budget(reader, *parsed, request.thought_budget);
   if (request.thought_budget && !request.allowed_ids.empty()) {
     reader.refuse("allowed_token_ids", "none beside a budget of thoughts", "some");
   }

@@ -1,9 +1,10 @@
 #include "wire/openai/conversation_read.h"
 
-#include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
-#include <iterator>
+#include <optional>
+#include <span>
 #include <string_view>
 #include <utility>
 
@@ -13,6 +14,8 @@
 
 namespace kakeya::openai {
 namespace {
+
+constexpr std::int64_t kMostThoughtTokens = std::int64_t{1} << 40;
 
 // A part {"type": "text", "text": ...}, of an assistant also {"type": "refusal", "refusal": ...},
 // or one that something stands for.
@@ -139,32 +142,92 @@ void read_messages(wire::JsonReader& reader,
   if (!reader.failed()) wire::match_results(reader, wire::ResultsBy::kId, out);
 }
 
+// One of some words, which templates that know `variable` are told. Returns whether there is one.
+bool read_word(wire::JsonReader& reader,
+               const NamedField& field,
+               std::span<const std::string_view> words,
+               const char* variable,
+               wire::Json& arguments) {
+  if (field.value == nullptr) return false;
+  const bool known = field.value->is_string() &&
+                     std::ranges::find(words, field.value->get<std::string>()) != words.end();
+  if (!known) {
+    reader.refuse(field.name, fmt::format("{}", fmt::join(words, ", ")), wire::shown(*field.value));
+    return false;
+  }
+  arguments[variable] = *field.value;
+  return true;
+}
+
 void read_effort(wire::JsonReader& reader,
-                 const wire::Json* effort,
-                 const char* name,
+                 const NamedField& effort,
                  wire::Json& arguments,
                  ChatOptions& out) {
-  if (effort == nullptr) return;
-  constexpr std::string_view kEfforts[] = {"none", "minimal", "low", "medium", "high", "xhigh"};
-  const bool known = effort->is_string() &&
-                     std::ranges::find(kEfforts, effort->get<std::string>()) != std::end(kEfforts);
-  if (!known) {
-    return reader.refuse(name, "none, minimal, low, medium, high or xhigh", wire::shown(*effort));
+  static constexpr std::string_view kEfforts[] = {"none",   "minimal", "low",
+                                                  "medium", "high",    "xhigh"};
+  if (!read_word(reader, effort, kEfforts, "reasoning_effort", arguments)) return;
+  out.enable_thinking = *effort.value != "none";
+  if (*effort.value == "none") arguments.erase("reasoning_effort");
+}
+
+// {"effort", "max_tokens", "enabled", "exclude"}, as routers of many providers have it.
+NamedField read_reasoning(wire::JsonReader& reader,
+                          const wire::Json& body,
+                          std::optional<std::int64_t>& budget,
+                          ChatOptions& out) {
+  const wire::Json* reasoning = reader.find(body, "reasoning");
+  if (reasoning == nullptr) return {reader.find(body, "reasoning_effort"), "reasoning_effort"};
+  if (!reasoning->is_object()) {
+    reader.refuse("reasoning", R"({"effort": ..., "max_tokens": ...})", wire::shown(*reasoning));
+    return {};
   }
-  out.enable_thinking = *effort != "none";
-  if (*effort != "none") arguments["reasoning_effort"] = *effort;  // of templates that know it
+  for (const auto& [name, value] : reasoning->items()) {
+    const bool is_known = name == "effort" || name == "max_tokens" || name == "enabled";
+    if (is_known || value.is_null() || (name == "exclude" && value == false)) continue;
+    if (name == "summary" || name == "generate_summary") continue;  // thoughts come as they are
+    reader.refuse("reasoning." + name, "effort, max_tokens and enabled alone", wire::shown(value));
+    return {};
+  }
+  reader.read(*reasoning, "enabled", out.enable_thinking);
+  reader.read(*reasoning, "max_tokens", 0, kMostThoughtTokens, budget);
+  const wire::Json* effort = reader.find(*reasoning, "effort");
+  if (effort != nullptr) return {effort, "reasoning.effort"};
+  return {reader.find(body, "reasoning_effort"), "reasoning_effort"};
+}
+
+// {"type": "enabled", "adaptive", "auto" or "disabled", "budget_tokens"}, of Anthropic's and
+// others.
+void read_thinking(wire::JsonReader& reader,
+                   const wire::Json& body,
+                   std::optional<std::int64_t>& budget,
+                   ChatOptions& out) {
+  const wire::Json* thinking = reader.find(body, "thinking");
+  if (thinking == nullptr) return;
+  const wire::Json* type = thinking->is_object() ? reader.find(*thinking, "type") : nullptr;
+  if (type != nullptr && *type == "auto") return;
+  if (type == nullptr || (*type != "enabled" && *type != "adaptive" && *type != "disabled")) {
+    return reader.refuse("thinking.type", "enabled, adaptive, auto or disabled",
+                         type == nullptr ? "nothing" : wire::shown(*type));
+  }
+  out.enable_thinking = *type != "disabled";
+  if (*type == "enabled") reader.read(*thinking, "budget_tokens", 0, kMostThoughtTokens, budget);
 }
 
 }  // namespace
 
 void read_template_arguments(wire::JsonReader& reader,
                              const wire::Json& body,
-                             const wire::Json* effort,
-                             const char* effort_name,
+                             const NamedField& effort,
+                             const NamedField& verbosity,
                              ChatOptions& out) {
+  static constexpr std::string_view kVerbosities[] = {"low", "medium", "high"};
   wire::Json arguments = wire::Json::object();
-  read_effort(reader, effort, effort_name, arguments, out);
-  reader.read(body, "enable_thinking", out.enable_thinking);
+  read_effort(reader, effort, arguments, out);
+  read_word(reader, verbosity, kVerbosities, "verbosity", arguments);
+  if (verbosity.value != nullptr && *verbosity.value == "medium") arguments.erase("verbosity");
+  for (const char* const name : {"think", "enable_thinking"}) {
+    reader.read(body, name, out.enable_thinking);
+  }
   const wire::Json* given = reader.find(body, "chat_template_kwargs");
   if (given != nullptr && !given->is_object()) {
     return reader.refuse("chat_template_kwargs", "an object", wire::shown(*given));
@@ -187,21 +250,23 @@ void read_template_arguments(wire::JsonReader& reader,
 void read_thought_budget(wire::JsonReader& reader,
                          const wire::Json& body,
                          std::optional<std::int64_t>& out) {
-  constexpr std::int64_t kMostTokens = std::int64_t{1} << 40;
   for (const char* const name : {"max_thinking_tokens", "thinking_budget", "thinking_budget_tokens",
                                  "thinking_token_budget"}) {
-    reader.read(body, name, -1, kMostTokens, out);
+    reader.read(body, name, -1, kMostThoughtTokens, out);
   }
   if (out == -1) out.reset();
 }
 
 void read_conversation(wire::JsonReader& reader,
                        const wire::Json& body,
-                       std::vector<ChatMessage>& messages,
-                       ChatOptions& options) {
-  read_messages(reader, body, messages);
-  read_template_arguments(reader, body, reader.find(body, "reasoning_effort"), "reasoning_effort",
+                       service::AnswerRequest& out) {
+  ChatOptions& options = out.chat;
+  read_messages(reader, body, out.messages);
+  read_thinking(reader, body, out.thought_budget, options);
+  const NamedField effort = read_reasoning(reader, body, out.thought_budget, options);
+  read_template_arguments(reader, body, effort, {reader.find(body, "verbosity"), "verbosity"},
                           options);
+  read_thought_budget(reader, body, out.thought_budget);
   reader.read(body, "continue_final_message", options.continue_final_message);
   options.add_generation_prompt = !options.continue_final_message;
   reader.read(body, "add_generation_prompt", options.add_generation_prompt);

@@ -8,19 +8,26 @@
 #include <vector>
 
 #include "kakeya/chat.h"
+#include "service/answer_request.h"
 #include "wire/http/json_reader.h"
 
 namespace kakeya::openai {
 
 inline constexpr std::size_t kMostToolCalls = 256;  // of a message
 
+// A field, null without one, and what the dialect calls it.
+struct NamedField {
+  const wire::Json* value = nullptr;
+  const char* name = "";
+};
+
 // The variables of the template: "chat_template_kwargs" and the fields that mean one of these.
-// "enable_thinking", which Gemma's and Qwen's ask for, may stand in `body` itself; `effort` is the
-// field that the dialect calls `effort_name`, null without one.
+// "enable_thinking", which Gemma's and Qwen's ask for, may stand in `body` itself. `effort` and
+// `verbosity`: the fields that the dialect calls so, null without one.
 void read_template_arguments(wire::JsonReader& reader,
                              const wire::Json& body,
-                             const wire::Json* effort,
-                             const char* effort_name,
+                             const NamedField& effort,
+                             const NamedField& verbosity,
                              ChatOptions& out);
 
 // The most tokens that the model may think, by the names of vLLM, llama.cpp and Qwen; -1: as many
@@ -30,10 +37,10 @@ void read_thought_budget(wire::JsonReader& reader,
                          std::optional<std::int64_t>& out);
 
 // "messages": an array of at least one; "chat_template_kwargs" and the fields that mean one of
-// these; "add_generation_prompt" and "continue_final_message".
+// these, "reasoning" and "thinking" of other APIs among them; budgets of thoughts;
+// "add_generation_prompt" and "continue_final_message".
 void read_conversation(wire::JsonReader& reader,
                        const wire::Json& body,
-                       std::vector<ChatMessage>& messages,
-                       ChatOptions& options);
+                       service::AnswerRequest& out);
 
 }  // namespace kakeya::openai

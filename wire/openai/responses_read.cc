@@ -69,21 +69,29 @@ std::vector<ChatMessage> with_instructions(std::string instructions,
 void read_reasoning(JsonReader& reader, const Json& body, ResponseWish& out) {
   const Json* reasoning = find_object(reader, body, "reasoning");
   const Json* effort = reasoning != nullptr ? reader.find(*reasoning, "effort") : nullptr;
-  read_template_arguments(reader, body, effort, "reasoning.effort", out.answer.chat);
+  const Json* text = body.contains("text") && body["text"].is_object() ? &body["text"] : nullptr;
+  const NamedField verbosity = {text != nullptr ? reader.find(*text, "verbosity") : nullptr,
+                                "text.verbosity"};
+  read_template_arguments(reader, body, {effort, "reasoning.effort"}, verbosity, out.answer.chat);
   ordered_json& repeated = out.repeated["reasoning"];
   repeated = {{"effort", nullptr}, {"summary", nullptr}};
   if (reasoning == nullptr || reader.failed()) return;
   for (const auto& [name, value] : reasoning->items()) {
     const bool is_summary = name == "summary" || name == "generate_summary";
-    const bool is_default = value.is_null() || (is_summary && value == "auto") ||
+    // Thoughts come as they are, which is all that is asked for.
+    const bool is_known_summary =
+        is_summary && (value == "auto" || value == "concise" || value == "detailed");
+    const bool is_default = value.is_null() || is_known_summary ||
                             (name == "context" && value == "auto") ||
                             (name == "mode" && value == "standard");
     if (name == "effort" || is_default) continue;
-    return reader.refuse("reasoning." + name,
-                         is_summary ? "auto: thoughts come as they are" : "nothing", shown(value));
+    return reader.refuse("reasoning." + name, is_summary ? "auto, concise or detailed" : "nothing",
+                         shown(value));
   }
   if (effort != nullptr) repeated["effort"] = effort->get<std::string>();
-  if (reader.find(*reasoning, "summary") != nullptr) repeated["summary"] = "auto";
+  if (const Json* summary = reader.find(*reasoning, "summary")) {
+    repeated["summary"] = summary->get<std::string>();
+  }
 }
 
 // {"type": "text"}, {"type": "json_object"} or {"type": "json_schema", "name", "schema", "strict"},
@@ -112,7 +120,7 @@ void read_text_format(JsonReader& reader,
   out.text = wire::member_text(text, "schema");
 }
 
-// {"format": {...}, "verbosity": "medium"}
+// {"format": {...}, "verbosity": ...}
 void read_text_options(JsonReader& reader,
                        const Json& body,
                        std::string_view text,
@@ -127,7 +135,7 @@ void read_text_options(JsonReader& reader,
   }
   const Json* verbosity = options != nullptr ? reader.find(*options, "verbosity") : nullptr;
   if (verbosity != nullptr && *verbosity != "medium") {
-    reader.refuse("text.verbosity", "medium", shown(*verbosity));
+    out.repeated["text"]["verbosity"] = ordered_json(*verbosity);
   }
   // Forms of other servers, which the service has as well.
   read_format(reader, body, text, out.answer.format);
@@ -193,6 +201,13 @@ void repeat_tools(const Json& body, std::string_view text, ResponseWish& out) {
       given ? read_json(wire::member_text(text, "tools")).value_or(ordered_json::array())
             : ordered_json::array();
   ordered_json& choice = out.repeated["tool_choice"];
+  const auto asked = body.find("tool_choice");
+  if (asked != body.end() && asked->is_object() &&
+      asked->value("type", Json()) == "allowed_tools") {
+    choice = ordered_json(*asked);
+    out.repeated["parallel_tool_calls"] = out.answer.parallel_tool_calls;
+    return;
+  }
   switch (out.answer.tool_choice) {
     case ToolChoice::kAuto:
       choice = "auto";

@@ -30,7 +30,7 @@ service::Outcome<ChatPrompt> written_conversation(const Engine& engine,
                                                   std::string_view text) {
   wire::JsonReader reader;
   service::AnswerRequest request;
-  read_conversation(reader, body, request.messages, request.chat);
+  read_conversation(reader, body, request);
   read_tools(reader, body, text, request);
   if (reader.failed()) return problem_of(reader);
   return service::apply_template(engine, request.messages, request.chat);

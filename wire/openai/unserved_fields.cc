@@ -70,6 +70,36 @@ constexpr UnservedField kOfChats[] = {
     {"add_special_tokens", std::nullopt, "false: the template writes what begins a prompt"},
 };
 
+// Fields of Anthropic's, Ollama's and the Responses API, by which chats and completions are asked
+// for another answer, and how these ask for it.
+constexpr UnservedField kOfOtherApis[] = {
+    {"system", std::nullopt, "a message of role system in /v1/chat/completions"},
+    {"instructions", std::nullopt, "a message of role system in /v1/chat/completions"},
+    {"input", std::nullopt, "messages, or prompt in /v1/completions"},
+    {"stop_sequences", std::nullopt, "stop"},
+    {"max_output_tokens", std::nullopt, "max_tokens"},
+    {"max_tokens_to_sample", std::nullopt, "max_tokens"},
+    {"num_predict", std::nullopt, "max_tokens"},
+    {"num_ctx", std::nullopt, "nothing: the server was started with a context"},
+    {"options", std::nullopt, "its members in the request itself"},
+    {"format", std::nullopt, "response_format"},
+    {"output_format", std::nullopt, "response_format"},
+    {"output_config", std::nullopt, "response_format and reasoning_effort"},
+    {"text", std::nullopt, "response_format and verbosity"},
+    {"previous_response_id", std::nullopt, "all messages"},
+    {"conversation", std::nullopt, "all messages"},
+    {"context", std::nullopt, "all messages"},
+    {"context_management"},
+    {"background"},
+    {"include", std::nullopt, "logprobs"},
+    {"mcp_servers"},
+    {"container"},
+    {"images", std::nullopt, "texts alone"},
+    {"template", std::nullopt, "the model's own template"},
+    {"raw", std::nullopt, "prompt in /v1/completions"},
+    {"moderation"},
+};
+
 constexpr UnservedField kOfResponses[] = {
     {"messages", std::nullopt, "input"},
     {"n", 1.0},
@@ -87,6 +117,23 @@ constexpr UnservedField kOfResponses[] = {
     {"context_management"},
     {"moderation"},
     {"stop_sequences", std::nullopt, "nothing: this API has none"},
+    {"system", std::nullopt, "instructions"},
+    {"thinking", std::nullopt, "reasoning"},
+    {"think", std::nullopt, "reasoning"},
+    {"verbosity", std::nullopt, "text.verbosity"},
+    {"max_tokens_to_sample", std::nullopt, "max_output_tokens"},
+    {"num_predict", std::nullopt, "max_output_tokens"},
+    {"num_ctx", std::nullopt, "nothing: the server was started with a context"},
+    {"options", std::nullopt, "its members in the request itself"},
+    {"format", std::nullopt, "text.format"},
+    {"output_format", std::nullopt, "text.format"},
+    {"output_config", std::nullopt, "text.format and reasoning.effort"},
+    {"mcp_servers"},
+    {"container"},
+    {"images", std::nullopt, "texts alone"},
+    {"template", std::nullopt, "the model's own template"},
+    {"raw"},
+    {"suffix"},
     {"return_token_ids", std::nullopt, "false: chats and completions have them"},
     {"return_runs", std::nullopt, "false: chats and completions have them"},
 };
@@ -96,6 +143,12 @@ constexpr UnservedField kOfCompletions[] = {
     {"messages", std::nullopt, "prompt: /v1/chat/completions takes messages"},
     {"tools", std::nullopt, "nothing: /v1/chat/completions takes tools"},
     {"prompt_embeds"},
+    {"thinking", std::nullopt, "nothing: a completion has no thoughts"},
+    {"reasoning", std::nullopt, "nothing: a completion has no thoughts"},
+    {"reasoning_effort", std::nullopt, "nothing: a completion has no thoughts"},
+    {"enable_thinking", std::nullopt, "nothing: a completion has no thoughts"},
+    {"verbosity", std::nullopt, "nothing: a completion has no template"},
+    {"chat_template_kwargs", std::nullopt, "nothing: a completion has no template"},
     {"thinking_token_budget", -1.0, "nothing: a completion has no thoughts"},
     {"thinking_budget_tokens", -1.0, "nothing: a completion has no thoughts"},
     {"thinking_budget", -1.0, "nothing: a completion has no thoughts"},
@@ -127,13 +180,10 @@ void refuse_unserved_of_answers(wire::JsonReader& reader, const wire::Json& body
 
 void refuse_unserved_of_chats(wire::JsonReader& reader, const wire::Json& body) {
   wire::refuse_unserved(reader, body, kOfChats);
+  wire::refuse_unserved(reader, body, kOfOtherApis);
   const wire::Json* modalities = reader.find(body, "modalities");
   if (modalities != nullptr && *modalities != wire::Json::array({"text"})) {
     reader.refuse("modalities", "[\"text\"]", wire::shown(*modalities));
-  }
-  const wire::Json* verbosity = reader.find(body, "verbosity");
-  if (verbosity != nullptr && *verbosity != "medium") {
-    reader.refuse("verbosity", "medium", wire::shown(*verbosity));
   }
 }
 
@@ -147,6 +197,7 @@ void refuse_unserved_of_responses(wire::JsonReader& reader, const wire::Json& bo
 
 void refuse_unserved_of_completions(wire::JsonReader& reader, const wire::Json& body) {
   wire::refuse_unserved(reader, body, kOfCompletions);
+  wire::refuse_unserved(reader, body, kOfOtherApis);
 }
 
 void refuse_unserved_of_embeddings(wire::JsonReader& reader, const wire::Json& body) {

@@ -66,7 +66,7 @@ class CallWalks : public GrammarTest {
     }
   }
 
-  // What clients send as a tool's parameters, with all that servers of tools leave out.
+  // A tool's parameters as clients send them, with all that servers of tools leave out.
   ordered_json any_parameters(int depth) {
     ordered_json schema = ordered_json::object();
     if (below(2) == 0) schema["type"] = "object";
@@ -154,7 +154,7 @@ class CallWalks : public GrammarTest {
     return allowed.at(below(allowed.size()));
   }
 
-  // What a client gets of an answer: its text, and its calls.
+  // The text of an answer, and its calls, as a client gets them.
   static std::pair<std::string, std::vector<ToolCallPiece>> read(
       ToolFormat format, const std::vector<std::string>& tools, const std::vector<TokenId>& ids) {
     auto splitter = AnswerSplitter::create(demo_grammars().tokenizer, {}, {},

@@ -115,7 +115,7 @@ constexpr Part kMedia[] = {{"image", "an image"},       {"image_url", "an image"
                            {"input_image", "an image"}, {"document", "a document"},
                            {"file", "a document"},      {"input_file", "a document"},
                            {"input_audio", "a sound"},  {"video_url", "a video"}};
-// Of answers of other providers.
+// Blocks of answers of other providers.
 constexpr Part kMade[] = {{"redacted_thinking", ""},
                           {"server_tool_use", "ran elsewhere"},
                           {"web_search_tool_result", "ran elsewhere"},

@@ -237,7 +237,7 @@ TEST(OpenaiRead, RefusesByNameWhatItDoesNotDo) {
   }
   const std::pair<const char*, const char*> kOfChats[] = {{"echo", "true"},
                                                           {"add_special_tokens", "true"},
-                                                          {"verbosity", "\"low\""},
+                                                          {"verbosity", "\"much\""},
                                                           {"modalities", "[\"text\",\"audio\"]"},
                                                           {"audio", "{\"voice\":\"a\"}"},
                                                           {"reasoning_effort", "\"much\""}};

@@ -212,9 +212,13 @@ TEST(ResponsesRead, RefusesByName) {
   EXPECT_EQ(with(R"("text":{"format":"text"})"), "text.format.type");
   EXPECT_EQ(with(R"("text":{"format":{"type":"json_schema","name":"n"}})"), "text.format.schema");
   EXPECT_EQ(with(R"("text":{"format":{"type":"json_object"}},"guided_regex":"a")"), "guided_regex");
-  EXPECT_EQ(with(R"("text":{"verbosity":"low"})"), "text.verbosity");
+  EXPECT_EQ(with(R"("text":{"verbosity":"much"})"), "text.verbosity");
+  EXPECT_EQ(with(R"("text":{"verbosity":"low"})"), "");
+  EXPECT_EQ(with(R"("system":"a")"), "system");
+  EXPECT_EQ(with(R"("thinking":{"type":"enabled"})"), "thinking");
   EXPECT_EQ(with(R"("reasoning":{"effort":"most"})"), "reasoning.effort");
-  EXPECT_EQ(with(R"("reasoning":{"summary":"detailed"})"), "reasoning.summary");
+  EXPECT_EQ(with(R"("reasoning":{"summary":"detailed"})"), "");
+  EXPECT_EQ(with(R"("reasoning":{"summary":"none"})"), "reasoning.summary");
   EXPECT_EQ(with(R"("reasoning":{"mode":"pro"})"), "reasoning.mode");
   EXPECT_EQ(with(R"("metadata":{"k":1})"), "metadata");
   EXPECT_EQ(with(R"("stream_options":{"include_obfuscation":true})"),
@@ -226,10 +230,13 @@ TEST(ResponsesRead, RefusesByName) {
   const std::string tools = R"("tools":[{"type":"function","name":"f"}],)";
   EXPECT_EQ(with(tools + R"("tool_choice":{"type":"function","name":"g"})"), "tool_choice");
   EXPECT_EQ(with(tools + R"("tool_choice":{"type":"allowed_tools","tools":[]})"), "tool_choice");
+  EXPECT_EQ(with(tools + R"("tool_choice":{"type":"allowed_tools","mode":"auto",
+                                         "tools":[{"type":"function","name":"f"}]})"),
+            "");
   EXPECT_EQ(with(R"("tool_choice":"required")"), "tool_choice");
 }
 
-// What a user says while a tool runs comes behind its result.
+// Words of a user while a tool runs come behind its result.
 TEST(ResponsesRead, PutsResultsBehindTheirCalls) {
   EXPECT_EQ(shown(good(R"("input":[{"role":"user","content":"a"},
                 {"type":"function_call","call_id":"1","name":"f","arguments":"{}"},
