@@ -147,6 +147,7 @@ Status Runner::hold_to(const service::AnswerFormat& format) {
       const auto engine,
       service::GrammarEngine::create(tokenizer_, engine_->vocab_size(), engine_->stop_ids()));
   KAKEYA_ASSIGN_OR_RETURN(grammar_, engine->compile(format));
+  for (const std::string& not_enforced : grammar_->notes()) note("not enforced: " + not_enforced);
   return {};
 }
 

@@ -97,6 +97,7 @@ Result<service::AnswerFormat> answer_format(const RunFlags& flags) {
     format.text = flags.regex;
   } else if (flags.given("--json-schema")) {
     format.kind = Kind::kJsonSchema;
+    format.schema.strict = false;  // what is not enforced is told
     KAKEYA_ASSIGN_OR_RETURN(format.text, read_form("--json-schema", flags.json_schema));
   } else if (flags.given("--grammar")) {
     format.kind = Kind::kGrammar;

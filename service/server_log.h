@@ -82,8 +82,9 @@ class RequestRecord {
   void finish();              // nothing more is done for it
   std::string id = {};
   Client client;
-  std::string trace_id = {};  // of the trace that the request is a part of (W3C Trace Context)
-  unsigned status = 0;        // of HTTP; 0: there was no reply
+  std::string not_enforced = {};  // of the answer's form; empty: nothing
+  std::string trace_id = {};      // of the trace that the request is a part of (W3C Trace Context)
+  unsigned status = 0;            // of HTTP; 0: there was no reply
   std::int64_t prompt_tokens = 0;
   std::int64_t cached_tokens = 0;  // of those, not run
   std::int64_t generated = 0;      // tokens that the client was given

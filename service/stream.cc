@@ -1,6 +1,7 @@
 #include "service/stream.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <utility>
 
@@ -178,6 +179,8 @@ Outcome<std::vector<Stream>> open_streams(Service& service,
   }
   const auto grammar = grammar_of(service, wish, terms);
   if (!grammar) return tl::unexpected(grammar.error());
+  if (*grammar != nullptr)
+    record->not_enforced = fmt::format("{}", fmt::join((*grammar)->notes(), "; "));
   std::vector<Stream> streams;
   for (std::size_t at = 0; at < prepared.size(); ++at) {
     for (int index = 0; index < wish.choices; ++index) {

@@ -37,7 +37,9 @@ Result<Expression> choice_between(const std::vector<std::string>& choices) {
   return choice_of(std::move(texts));
 }
 
-Result<Expression> root_of(Grammar& grammar, const AnswerFormat& format) {
+Result<Expression> root_of(Grammar& grammar,
+                           const AnswerFormat& format,
+                           std::vector<std::string>& notes) {
   JsonRules json(grammar);
   switch (format.kind) {
     case AnswerFormat::Kind::kFree:
@@ -47,6 +49,7 @@ Result<Expression> root_of(Grammar& grammar, const AnswerFormat& format) {
     case AnswerFormat::Kind::kJsonSchema: {
       KAKEYA_ASSIGN_OR_RETURN(const SchemaDocument document,
                               read_schema(format.text, format.schema));
+      notes = document.notes;
       return values_of(grammar, json, document);
     }
     case AnswerFormat::Kind::kRegex:
@@ -61,7 +64,7 @@ Result<Expression> root_of(Grammar& grammar, const AnswerFormat& format) {
 
 }  // namespace
 
-Result<std::string> grammar_of(const AnswerFormat& format, const CallRules* calls) {
+Result<GrammarText> grammar_of(const AnswerFormat& format, const CallRules* calls) {
   // Texts of command lines and files may be anything.
   try {
     static_cast<void>(nlohmann::json(format.text).dump());
@@ -72,12 +75,13 @@ Result<std::string> grammar_of(const AnswerFormat& format, const CallRules* call
     return error(StatusCode::kInvalidArgument, "grammar: expected UTF-8, got other bytes");
   }
   Grammar grammar;
+  GrammarText made;
   std::optional<Expression> root;
   if (!format.is_free()) {
-    KAKEYA_ASSIGN_OR_RETURN(root, root_of(grammar, format));
+    KAKEYA_ASSIGN_OR_RETURN(root, root_of(grammar, format, made.notes));
   }
   if (calls != nullptr) {
-    KAKEYA_ASSIGN_OR_RETURN(root, answers_with_calls(grammar, *calls, std::move(root)));
+    KAKEYA_ASSIGN_OR_RETURN(root, answers_with_calls(grammar, *calls, std::move(root), made.notes));
   }
   KAKEYA_CHECK(root);
   grammar.set_root(*std::move(root));
@@ -87,7 +91,8 @@ Result<std::string> grammar_of(const AnswerFormat& format, const CallRules* call
                  "grammar: expected one of size {}, got one of size {}: it is too large to enforce",
                  kMostSize, grammar.size());
   }
-  return grammar.print();
+  made.text = grammar.print();
+  return made;
 }
 
 }  // namespace kakeya::service

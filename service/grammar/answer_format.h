@@ -29,9 +29,15 @@ struct AnswerFormat {
   bool is_free() const { return kind == Kind::kFree; }
 };
 
-// The grammar of such answers, or of calls of tools in their place, in the EBNF of xgrammar. Not of
-// free answers without calls. Errors: kInvalidArgument for what cannot be enforced, naming it and
-// its place.
-Result<std::string> grammar_of(const AnswerFormat& format, const CallRules* calls = nullptr);
+// A grammar in the EBNF of xgrammar.
+struct GrammarText {
+  std::string text = {};
+  // What was asked for and is not enforced, each with its place; of schemas that are not strict.
+  std::vector<std::string> notes = {};
+};
+
+// The grammar of such answers, or of calls of tools in their place. Not of free answers without
+// calls. Errors: kInvalidArgument for what cannot be enforced, naming it and its place.
+Result<GrammarText> grammar_of(const AnswerFormat& format, const CallRules* calls = nullptr);
 
 }  // namespace kakeya::service

@@ -83,9 +83,10 @@ Unexpected never_an_object(const ordered_json& parameters) {
 
 }  // namespace
 
-Result<SchemaDocument> read_arguments(const ordered_json& parameters) {
+Result<SchemaDocument> read_arguments(const ordered_json& parameters,
+                                      const SchemaOptions& options) {
   if (excludes_objects(parameters)) return never_an_object(parameters);
-  auto document = read_schema(parameters.dump());
+  auto document = read_schema(parameters.dump(), options);
   if (!document) return error(StatusCode::kUnimplemented, "{}", document.error().message());
   std::vector<Schema> objects = ObjectsOf(*document).all();
   if (objects.empty()) return never_an_object(parameters);

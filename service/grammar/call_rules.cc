@@ -43,8 +43,8 @@ bool has_parameters(const ordered_json& function) {
 
 class CallWriter {
  public:
-  CallWriter(Grammar& grammar, const CallRules& calls)
-      : grammar_(grammar), calls_(calls), json_(grammar, {.quote = calls.quote}) {}
+  CallWriter(Grammar& grammar, const CallRules& calls, std::vector<std::string>& notes)
+      : grammar_(grammar), calls_(calls), notes_(notes), json_(grammar, {.quote = calls.quote}) {}
 
   Expression begin() const {
     return is_gemma() ? marker(calls_.begin, "<|tool_call>") : marker(calls_.begin, "<tool_call>");
@@ -84,17 +84,22 @@ class CallWriter {
 
   Result<Expression> arguments_of(const ordered_json& function, const std::string& name) {
     if (!has_parameters(function)) return text_of(is_xml() ? "" : "{}");
-    auto read = held_arguments(function["parameters"]);
     const bool is_strict = function.contains("strict") && function["strict"] == true;
+    auto read = held_arguments(function["parameters"], is_strict, name);
     if (!read && is_strict) {
       return error(StatusCode::kUnimplemented, "tool '{}': {}", name, read.error().message());
     }
     if (read) return read;
+    notes_.push_back("tool " + name + ": " + read.error().message());
     return is_xml() ? any_xml_parameters(grammar_) : json_.object();
   }
 
-  Result<Expression> held_arguments(const ordered_json& parameters) {
-    KAKEYA_ASSIGN_OR_RETURN(const SchemaDocument document, read_arguments(parameters));
+  Result<Expression> held_arguments(const ordered_json& parameters,
+                                    bool is_strict,
+                                    const std::string& name) {
+    KAKEYA_ASSIGN_OR_RETURN(const SchemaDocument document,
+                            read_arguments(parameters, {.strict = is_strict}));
+    for (const std::string& note : document.notes) notes_.push_back("tool " + name + ": " + note);
     if (is_xml()) return xml_parameters(grammar_, json_, document, parameters);
     const Schema& root = document.root;
     const bool is_any = root.kind == SchemaKind::kObject && root.properties.empty() &&
@@ -105,6 +110,7 @@ class CallWriter {
 
   Grammar& grammar_;
   const CallRules& calls_;
+  std::vector<std::string>& notes_;
   JsonRules json_;
 };
 
@@ -153,9 +159,10 @@ Status check_tools(ToolFormat format, const std::vector<std::string>& tools) {
 
 Result<Expression> answers_with_calls(Grammar& grammar,
                                       const CallRules& calls,
-                                      std::optional<Expression> content) {
+                                      std::optional<Expression> content,
+                                      std::vector<std::string>& notes) {
   KAKEYA_TRY(check_tools(calls.format, calls.tools));
-  CallWriter writer(grammar, calls);
+  CallWriter writer(grammar, calls, notes);
   KAKEYA_ASSIGN_OR_RETURN(const Expression behind, writer.behind_begin());
   const Expression begin = writer.begin();
   if (!calls.required && !content) {

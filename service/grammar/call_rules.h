@@ -37,10 +37,12 @@ void find_markers(const Tokenizer& tokenizer, CallRules& calls);
 Status check_tools(ToolFormat format, const std::vector<std::string>& tools);
 
 // Answers with calls; `content`: what stands in place of them where they are not required, none:
-// any text, also around them. A tool whose schema cannot be enforced takes any object, unless it
-// says "strict". Errors: kUnimplemented for what a strict tool's schema has, naming it.
+// any text, also around them. What of a tool's schema is not enforced is added to `notes`, unless
+// the tool says "strict"; one that is no sound schema takes any object. Errors: kUnimplemented for
+// what a strict tool's schema has, naming it.
 Result<Expression> answers_with_calls(Grammar& grammar,
                                       const CallRules& calls,
-                                      std::optional<Expression> content);
+                                      std::optional<Expression> content,
+                                      std::vector<std::string>& notes);
 
 }  // namespace kakeya::service

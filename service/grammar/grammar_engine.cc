@@ -38,19 +38,25 @@ class Compiled final : public CompiledGrammar {
  public:
   Compiled(xgrammar::CompiledGrammar grammar,
            std::int64_t vocab_size,
-           std::shared_ptr<BackgroundWorker> worker)
-      : grammar_(std::move(grammar)), vocab_size_(vocab_size), worker_(std::move(worker)) {}
+           std::shared_ptr<BackgroundWorker> worker,
+           std::vector<std::string> notes)
+      : grammar_(std::move(grammar)),
+        vocab_size_(vocab_size),
+        worker_(std::move(worker)),
+        notes_(std::move(notes)) {}
 
   std::unique_ptr<Constraint> constrain(const std::optional<ThoughtMarkers>& markers,
                                         bool in_thought) const override {
     return std::make_unique<GrammarConstraint>(grammar_, markers, in_thought, vocab_size_, worker_);
   }
   std::size_t bytes() const override { return grammar_.MemorySizeBytes(); }
+  const std::vector<std::string>& notes() const override { return notes_; }
 
  private:
   const xgrammar::CompiledGrammar grammar_;
   const std::int64_t vocab_size_;
   const std::shared_ptr<BackgroundWorker> worker_;
+  const std::vector<std::string> notes_;
 };
 
 class XgrammarEngine final : public GrammarEngine {
@@ -70,10 +76,11 @@ class XgrammarEngine final : public GrammarEngine {
                                                          const CompileTerms& terms) override {
     const std::string key = key_of(format, calls);
     if (auto kept = find(key)) return kept;
-    KAKEYA_ASSIGN_OR_RETURN(std::string text, grammar_of(format, calls));
-    const bool is_small = text.size() <= kMostSmallBytes;
-    return queue_.run(key, is_small, terms,
-                      [this, key, text = std::move(text)] { return compile_text(key, text); });
+    KAKEYA_ASSIGN_OR_RETURN(GrammarText grammar, grammar_of(format, calls));
+    const bool is_small = grammar.text.size() <= kMostSmallBytes;
+    return queue_.run(key, is_small, terms, [this, key, grammar = std::move(grammar)] {
+      return compile_text(key, grammar);
+    });
   }
 
   void stop() override { queue_.stop(); }
@@ -88,16 +95,16 @@ class XgrammarEngine final : public GrammarEngine {
   static constexpr std::size_t kMostSmallBytes = 16'384;
 
   Result<std::shared_ptr<const CompiledGrammar>> compile_text(const std::string& key,
-                                                              const std::string& text) {
+                                                              const GrammarText& text) {
     if (auto kept = find(key)) return kept;  // made for somebody else meanwhile
     try {
-      const xgrammar::CompiledGrammar grammar = compiler_.CompileGrammar(text);
+      const xgrammar::CompiledGrammar grammar = compiler_.CompileGrammar(text.text);
       const auto constrain = [&] {
         return std::make_unique<GrammarConstraint>(grammar, std::nullopt, false, vocab_size_,
                                                    nullptr);
       };
       KAKEYA_TRY(try_masks(constrain, vocab_size_));
-      auto compiled = std::make_shared<const Compiled>(grammar, vocab_size_, worker_);
+      auto compiled = std::make_shared<const Compiled>(grammar, vocab_size_, worker_, text.notes);
       keep(key, compiled);
       return std::shared_ptr<const CompiledGrammar>(std::move(compiled));
     } catch (const std::exception&) {
@@ -112,7 +119,8 @@ class XgrammarEngine final : public GrammarEngine {
     const auto add = [&key](std::string_view text) {
       key += fmt::format("{} {}\n", text.size(), text);
     };
-    add(fmt::format("{} {}", static_cast<int>(format.kind), format.schema.close_objects));
+    add(fmt::format("{} {} {}", static_cast<int>(format.kind), format.schema.close_objects,
+                    format.schema.strict));
     add(format.text);
     for (const std::string& choice : format.choices) add(choice);
     if (calls == nullptr) return key;

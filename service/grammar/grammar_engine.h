@@ -8,6 +8,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <vector>
 
 #include "kakeya/constraint.h"
 #include "kakeya/status.h"
@@ -32,6 +33,8 @@ class CompiledGrammar {
   virtual std::unique_ptr<Constraint> constrain(const std::optional<ThoughtMarkers>& markers,
                                                 bool in_thought) const = 0;
   virtual std::size_t bytes() const = 0;
+  // GrammarText::notes.
+  virtual const std::vector<std::string>& notes() const = 0;
 };
 
 // Thread-safe. Keeps what it has compiled, the latest of it, up to kMostKeptBytes.

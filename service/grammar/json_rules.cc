@@ -1,9 +1,10 @@
 #include "service/grammar/json_rules.h"
 
 #include <algorithm>
-#include <cmath>
 #include <map>
 #include <utility>
+
+#include "service/grammar/decimal.h"
 
 namespace kakeya::service {
 namespace {
@@ -26,14 +27,17 @@ constexpr std::pair<char32_t, char> kEscapes[] = {
 
 // A value as answers write it: whole numbers without a fraction.
 std::string value_text(const nlohmann::ordered_json& value) {
-  constexpr double kMostWritten = 1e15;
-  if (value.is_number_float()) {
-    const auto number = value.get<double>();
-    if (number == std::trunc(number) && std::abs(number) < kMostWritten) {
-      return std::to_string(std::llround(number));
-    }
+  if (const auto number = decimal_of(value)) return number->text();
+  if (!value.is_structured()) {
+    return value.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace);
   }
-  return value.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace);
+  std::string text;
+  for (const auto& [name, item] : value.items()) {
+    if (!text.empty()) text += ',';
+    if (value.is_object()) text += value_text(nlohmann::ordered_json(name)) + ':';
+    text += value_text(item);
+  }
+  return value.is_array() ? '[' + text + ']' : '{' + text + '}';
 }
 
 }  // namespace
@@ -217,7 +221,9 @@ Expression JsonRules::multiple_of(std::int64_t divisor) {
     grammar_.define(rests[rest], choice_of(std::move(ways)));
   }
   const Expression above = grammar_.shared("multiple", choice_of(go_on(0, 1)));
-  return choice_of({text_of("0"), sequence_of({optional_of(text_of("-")), above})});
+  return grammar_.limited(
+      "multiple", choice_of({text_of("0"), sequence_of({optional_of(text_of("-")), above})}),
+      kMostDigits);
 }
 
 Expression JsonRules::object() {

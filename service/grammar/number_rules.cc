@@ -1,7 +1,5 @@
 #include "service/grammar/number_rules.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <map>
 #include <string>
@@ -12,21 +10,18 @@
 namespace kakeya::service {
 namespace {
 
-constexpr Millionths kMillion = 1'000'000;
-constexpr std::size_t kDecimals = 6;
-
 // A bound of numbers that are not negative, digit by digit.
 struct Limit {
-  std::string digits;  // all of them, those behind the point, six, included
+  std::string digits;  // all of them, those behind the point included
+  std::size_t whole_digits = 0;
   bool included = true;
 
   explicit Limit(const NumberBound& bound)
-      : digits(fmt::format("{}{:06}",
-                           static_cast<std::int64_t>(bound.millionths / kMillion),
-                           static_cast<std::int64_t>(bound.millionths % kMillion))),
-        included(bound.included) {}
+      : digits(bound.value.whole_digits()), whole_digits(digits.size()), included(bound.included) {
+    digits += bound.value.fraction_digits(0);
+  }
 
-  std::size_t whole_digits() const { return digits.size() - kDecimals; }
+  std::size_t decimals() const { return digits.size() - whole_digits; }
   char digit(std::size_t at) const { return at < digits.size() ? digits[at] : '0'; }
   bool only_zeros_from(std::size_t at) const {
     return at >= digits.size() || digits.find_first_not_of('0', at) == std::string::npos;
@@ -43,16 +38,18 @@ Expression digits_between(char first, char last) {
 class Decimals {
  public:
   Decimals(Grammar& grammar, Limit least, std::optional<Limit> most, bool whole)
-      : grammar_(grammar), least_(std::move(least)), most_(std::move(most)), whole_(whole) {}
+      : grammar_(grammar), least_(std::move(least)), most_(std::move(most)), whole_(whole) {
+    decimals_ = std::max(least_.decimals(), most_ ? most_->decimals() : 0);
+  }
 
   Expression rules() {
     std::vector<Expression> ways;
-    const std::size_t shortest = least_.whole_digits();
-    const std::size_t longest = most_ ? most_->whole_digits() : shortest;
+    const std::size_t shortest = least_.whole_digits;
+    const std::size_t longest = most_ ? most_->whole_digits : shortest;
     for (std::size_t size = shortest; size <= longest; ++size) {
       ways.push_back(next_digit({.size = size,
                                  .at_least = size == shortest,
-                                 .at_most = most_ && size == most_->whole_digits()},
+                                 .at_most = most_ && size == most_->whole_digits},
                                 size == 1 ? '0' : '1'));
     }
     if (!most_) ways.push_back(longer_than(shortest));
@@ -110,7 +107,7 @@ class Decimals {
   // The rest of a number in this state.
   Expression rest(State state) {
     // Behind their last digits the limits have zeros, as many as one likes.
-    state.at = std::min(state.at, state.size + kDecimals);
+    state.at = std::min(state.at, state.size + decimals_);
     const auto key = std::tuple(state.size, state.at, state.at_least, state.at_most);
     const auto [known, is_new] = known_.try_emplace(key);
     if (!is_new) return rule_of(known->second);
@@ -132,26 +129,25 @@ class Decimals {
   const Limit least_;
   const std::optional<Limit> most_;
   const bool whole_;
+  std::size_t decimals_ = 0;  // behind them the limits have zeros
   std::map<std::tuple<std::size_t, std::size_t, bool, bool>, RuleId> known_;
 };
 
 NumberBound negated(const NumberBound& bound) {
-  return {.millionths = -bound.millionths, .included = bound.included};
+  return {.value = bound.value.negated(), .included = bound.included};
 }
 
 // The tighter one of two lower bounds.
 NumberBound tighter(const NumberBound& bound, const NumberBound& other) {
-  if (bound.millionths != other.millionths) {
-    return bound.millionths > other.millionths ? bound : other;
-  }
-  return {.millionths = bound.millionths, .included = bound.included && other.included};
+  if (bound.value != other.value) return bound.value > other.value ? bound : other;
+  return {.value = bound.value, .included = bound.included && other.included};
 }
 
 Expression from_zero(Grammar& grammar,
                      const NumberBound& least,
                      const std::optional<NumberBound>& most,
                      bool whole) {
-  if (most && (most->millionths < least.millionths || most->millionths < 0)) return never();
+  if (most && (most->value < least.value || most->value.negative)) return never();
   std::optional<Limit> limit;
   if (most) limit.emplace(*most);
   return Decimals(grammar, Limit(least), std::move(limit), whole).rules();

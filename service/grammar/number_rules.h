@@ -4,16 +4,16 @@
 #include <cstdint>
 #include <optional>
 
+#include "service/grammar/decimal.h"
 #include "service/grammar/grammar.h"
 
 namespace kakeya::service {
 
-// Wide enough for bounds of 10^15.
-__extension__ using Millionths = __int128;
+// The most digits of a bound before its point, and behind it.
+inline constexpr std::int64_t kMostBoundDigits = 31;
 
-// A decimal: `millionths` / 1,000,000.
 struct NumberBound {
-  Millionths millionths = 0;
+  Decimal value = {};
   bool included = true;
 };
 
@@ -22,7 +22,8 @@ struct NumberBounds {
   std::optional<NumberBound> most = {};
 };
 
-// The decimals without an exponent, or the whole numbers, that lie within the bounds.
+// The decimals without an exponent, or the whole numbers, that lie within the bounds, of at most
+// kMostBoundDigits.
 Expression numbers_within(Grammar& grammar, const NumberBounds& bounds, bool whole);
 
 }  // namespace kakeya::service

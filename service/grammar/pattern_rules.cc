@@ -247,7 +247,14 @@ class PatternParser {
       ++at_;
       KAKEYA_ASSIGN_OR_RETURN(const CharRanges last, class_member());
       const bool of_two = count_of(first) == 1 && count_of(last) == 1;
-      if (!of_two || first[0].first > last[0].first) return problem("a range in order before it");
+      if (!of_two) {
+        // Between classes, as in [\\w-.], it is a character.
+        ranges.insert(ranges.end(), first.begin(), first.end());
+        ranges.insert(ranges.end(), last.begin(), last.end());
+        ranges.push_back({'-', '-'});
+        continue;
+      }
+      if (first[0].first > last[0].first) return problem("a range in order before it");
       ranges.push_back({first[0].first, last[0].first});
     }
     return negated ? complement_of(std::move(ranges)) : normalized(std::move(ranges));
@@ -370,6 +377,13 @@ Result<PatternParser::Pattern> parsed(Grammar& grammar,
 Result<Expression> texts_that_match(Grammar& grammar, std::string_view pattern) {
   KAKEYA_ASSIGN_OR_RETURN(PatternParser::Pattern parsed_pattern, parsed(grammar, pattern, nullptr));
   return std::move(parsed_pattern.expression);
+}
+
+Status check_pattern(std::string_view pattern) {
+  Grammar grammar;
+  JsonRules json(grammar);
+  KAKEYA_TRY(json_texts_that_match(grammar, json, pattern));
+  return {};
 }
 
 Result<Expression> json_texts_that_match(Grammar& grammar,

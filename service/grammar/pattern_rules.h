@@ -15,6 +15,9 @@ inline constexpr std::int64_t kMostRepetitions = 256;
 // where: look-around, back-references, \b, \p, flags, anchors in the middle, too many repetitions.
 Result<Expression> texts_that_match(Grammar& grammar, std::string_view pattern);
 
+// Success for an expression that json_texts_that_match() takes. Errors: as above.
+Status check_pattern(std::string_view pattern);
+
 // The characters between the quotes of a JSON text in which the expression matches somewhere, as
 // `pattern` of JSON Schema has it. Errors: as above.
 Result<Expression> json_texts_that_match(Grammar& grammar,

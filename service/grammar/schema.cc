@@ -4,18 +4,18 @@
 
 #include <algorithm>
 #include <map>
-#include <set>
 
 #include "base/bounded_json.h"
 #include "base/status.h"
+#include "service/grammar/decimal.h"
+#include "service/grammar/pattern_rules.h"
+#include "service/grammar/schema_keywords.h"
 #include "service/grammar/schema_types.h"
 
 namespace kakeya::service {
 namespace {
 
 using nlohmann::ordered_json;
-
-using Names = std::set<std::string>;
 
 constexpr std::size_t kMostSchemaBytes = 65536;
 constexpr int kMostLevels = 32;
@@ -29,24 +29,34 @@ constexpr std::size_t kMostCountedProperties = 64;
 constexpr std::int64_t kMostDivisor = 256;
 constexpr std::int64_t kMostMultiples = 1000;
 
-// Keywords that say nothing of what is valid.
-const Names kAnnotations = {
-    "title",         "description",   "default",          "examples", "deprecated",
-    "readOnly",      "writeOnly",     "$comment",         "$schema",  "contentEncoding",
-    "contentSchema", "discriminator", "contentMediaType", "$defs",    "definitions"};
+// A number that was kept as it was written becomes an integer of 64 bits where it is one.
+void normalize_numbers(ordered_json& value) {
+  if (value.is_structured()) {
+    for (ordered_json& part : value) normalize_numbers(part);
+  } else if (value.is_binary()) {
+    const auto number = decimal_of(value);
+    const auto integer = number ? number->integer() : std::nullopt;
+    if (integer) {
+      value = *integer;
+    } else if (number) {
+      const std::string text = number->text();
+      value = ordered_json::binary({text.begin(), text.end()});
+    }
+  }
+}
 
-// Keywords by the type of value that they are about.
-const std::map<std::string, Names> kKeywords = {
-    {"object",
-     {"properties", "required", "additionalProperties", "minProperties", "maxProperties",
-      "unevaluatedProperties"}},
-    {"array", {"items", "prefixItems", "minItems", "maxItems"}},
-    {"string", {"minLength", "maxLength", "pattern", "format"}},
-    {"number", {"minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf"}},
-    {"integer", {"minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf"}},
-    {"boolean", {}},
-    {"null", {}},
-};
+// The value as a message shows it.
+std::string shown(const ordered_json& value) {
+  const auto number = decimal_of(value);
+  if (number) return number->text();
+  return value.is_structured() ? value.type_name() : value.dump();
+}
+
+// The value, if it is a whole number of 64 bits.
+std::optional<std::int64_t> integer_of(const ordered_json& value) {
+  const auto number = decimal_of(value);
+  return number ? number->integer() : std::nullopt;
+}
 
 class SchemaReader {
  public:
@@ -62,7 +72,9 @@ class SchemaReader {
       document_.definitions.push_back(std::move(definition));
     }
     for (const auto& [parts, where] : one_ofs_) {
-      if (!are_disjoint(document_, parts)) return refuse("oneOf whose schemas may meet", where);
+      if (!are_disjoint(document_, parts)) {
+        KAKEYA_TRY(narrow("oneOf whose schemas may meet", where));
+      }
     }
     return std::move(document_);
   }
@@ -75,17 +87,28 @@ class SchemaReader {
                  what.substr(0, kMost), where.substr(0, kMost));
   }
 
+  // For what narrows answers and is not enforced: an error where all must be, else a note.
+  Status narrow(std::string_view what, const std::string& where) {
+    if (options_.strict) return refuse(what, where);
+    constexpr std::size_t kMostNotes = 64;
+    if (document_.notes.size() < kMostNotes) {
+      document_.notes.push_back(fmt::format("{} at {}", what.substr(0, 100), where.substr(0, 200)));
+    }
+    return {};
+  }
+
   Result<Schema> schema(const ordered_json& json, const std::string& where, int depth) {
     if (depth > kMostLevels) return refuse(fmt::format("depth over {}", kMostLevels), where);
     if (json == true) return Schema{};
     if (json == false) return refuse("a schema that is false", where);
+    if (json.is_string()) return refuse("a text, where an object or true is expected,", where);
     if (!json.is_object()) return refuse("what is neither an object nor true", where);
     ordered_json body = ordered_json::object();
     for (const auto& [key, value] : json.items()) {
       const bool is_own_id = key == "$id" && depth == 0 && is_only_id();
-      const bool is_extension = key.starts_with("x-");
-      if (kAnnotations.contains(key) || is_own_id || is_extension) continue;
-      body[key] = value;
+      const KeywordUse use = is_own_id ? KeywordUse::kNone : use_of(key, value);
+      if (use == KeywordUse::kEnforced) append_member(body, key, value);
+      if (use == KeywordUse::kNarrows) KAKEYA_TRY(narrow(key, where));
     }
     return keywords(body, where, depth);
   }
@@ -97,14 +120,14 @@ class SchemaReader {
     return text.find(kName) == text.rfind(kName);
   }
 
-  // All keywords but one of them and `type` are refused.
-  static Status alone(const ordered_json& body,
-                      const std::string& keyword,
-                      bool with_type,
-                      const std::string& where) {
+  // No keywords but one of them and `type` are enforced.
+  Status alone(const ordered_json& body,
+               const std::string& keyword,
+               bool with_type,
+               const std::string& where) {
     for (const auto& [key, value] : body.items()) {
       if (key == keyword || (with_type && key == "type")) continue;
-      return refuse(fmt::format("{} beside {}", key, keyword), where);
+      KAKEYA_TRY(narrow(fmt::format("{} beside {}", key, keyword), where));
     }
     return {};
   }
@@ -128,7 +151,8 @@ class SchemaReader {
     if (body.contains("allOf")) {
       KAKEYA_TRY(alone(body, "allOf", false, where));
       const ordered_json& all = body["allOf"];
-      if (!all.is_array() || all.size() != 1) return refuse("allOf of several schemas", where);
+      if (!all.is_array() || all.empty()) return refuse("allOf that lists nothing", where);
+      if (all.size() > 1) KAKEYA_TRY(narrow("allOf of several schemas", where));
       return schema(all[0], where + "/allOf/0", depth + 1);
     }
     return typed(body, where, depth);
@@ -136,7 +160,10 @@ class SchemaReader {
 
   // A definition is read if something refers to it.
   Result<Schema> reference(const ordered_json& pointer, const std::string& where) {
-    const auto refused = [&] { return refuse("$ref " + pointer.dump(), where); };
+    const auto refused = [&]() -> Result<Schema> {
+      KAKEYA_TRY(narrow("$ref " + shown(pointer), where));
+      return Schema{};
+    };
     if (!pointer.is_string()) return refused();
     const auto text = pointer.get<std::string>();
     const ordered_json* target = &root_;
@@ -188,8 +215,8 @@ class SchemaReader {
                                                    const std::string& where) {
     std::vector<std::string> types;
     for (const ordered_json& type : json.is_array() ? json : ordered_json::array({json})) {
-      const bool known = type.is_string() && kKeywords.contains(type.get<std::string>());
-      if (!known) return refuse("type " + type.dump(), where);
+      const bool known = type.is_string() && is_type(type.get_ref<const std::string&>());
+      if (!known) return refuse("type " + shown(type), where);
       types.push_back(type.get<std::string>());
     }
     if (types.empty()) return refuse("an empty type", where);
@@ -214,13 +241,6 @@ class SchemaReader {
   }
 
   Result<Schema> typed(const ordered_json& body, const std::string& where, int depth) {
-    for (const auto& [key, value] : body.items()) {
-      const bool known =
-          key == "type" || std::ranges::any_of(kKeywords, [&key = key](const auto& of_type) {
-            return of_type.second.contains(key);
-          });
-      if (!known) return refuse(key, where);
-    }
     std::vector<std::string> types = {"object", "array", "string", "number", "boolean", "null"};
     if (body.contains("type")) {
       KAKEYA_ASSIGN_OR_RETURN(types, types_of(body["type"], where));
@@ -229,7 +249,7 @@ class SchemaReader {
     for (const std::string& type : types) {
       ordered_json own = ordered_json::object();
       for (const auto& [key, value] : body.items()) {
-        if (kKeywords.at(type).contains(key)) own[key] = value;
+        if (is_about(key, type)) append_member(own, key, value);
       }
       KAKEYA_ASSIGN_OR_RETURN(Schema read, of_type(type, own, where, depth));
       any_of.parts.push_back(std::move(read));
@@ -253,109 +273,150 @@ class SchemaReader {
   // The value of a keyword that counts something; nothing without it.
   static Result<std::optional<std::int64_t>> count(const ordered_json& own,
                                                    const char* keyword,
-                                                   std::int64_t most,
                                                    const std::string& where) {
     if (!own.contains(keyword)) return std::optional<std::int64_t>();
-    const ordered_json& value = own[keyword];
-    if (!is_of_type(value, "integer") || value.get<double>() < 0 ||
-        value.get<double>() > static_cast<double>(most)) {
-      return refuse(fmt::format("{} that is not 0 to {}", keyword, most), where);
-    }
-    return std::optional(static_cast<std::int64_t>(value.get<double>()));
+    const auto value = integer_of(own[keyword]);
+    if (!value || *value < 0) return refuse(std::string(keyword) + " that is no count", where);
+    return std::optional(*value);
   }
 
-  static Status read_counts(const ordered_json& own,
-                            const char* least,
-                            const char* most,
-                            std::int64_t limit,
-                            const std::string& where,
-                            Schema& read) {
-    KAKEYA_ASSIGN_OR_RETURN(const auto lower, count(own, least, limit, where));
-    KAKEYA_ASSIGN_OR_RETURN(read.most, count(own, most, limit, where));
+  // A number above `limit` cannot be counted: the most is less then, which is valid, too.
+  Status read_counts(const ordered_json& own,
+                     const char* least,
+                     const char* most,
+                     std::int64_t limit_of_least,
+                     std::int64_t limit,
+                     const std::string& where,
+                     Schema& read) {
+    KAKEYA_ASSIGN_OR_RETURN(const auto lower, count(own, least, where));
+    KAKEYA_ASSIGN_OR_RETURN(read.most, count(own, most, where));
     read.least = lower.value_or(0);
     if (read.most && *read.most < read.least) {
       return refuse(fmt::format("{} over {}", least, most), where);
     }
+    if (read.least > limit_of_least) {
+      KAKEYA_TRY(narrow(fmt::format("{} over {}", least, limit_of_least), where));
+      read.least = limit_of_least;
+    }
+    if (read.most) read.most = std::min(*read.most, limit);
     return {};
   }
 
-  static Result<Schema> string(const ordered_json& own, const std::string& where) {
+  // A pattern, or a format as one, is enforced before lengths.
+  Result<Schema> string(const ordered_json& own, const std::string& where) {
     Schema read = {.kind = SchemaKind::kString};
-    KAKEYA_TRY(read_counts(own, "minLength", "maxLength", kMostLength, where, read));
-    if (read.least > kMostLeastLength) {
-      return refuse(fmt::format("minLength over {}", kMostLeastLength), where);
+    KAKEYA_TRY(
+        read_counts(own, "minLength", "maxLength", kMostLeastLength, kMostLength, where, read));
+    if (own.contains("pattern") && !own["pattern"].is_string()) {
+      return refuse("pattern that is no text", where);
     }
-    const bool is_shaped = own.contains("pattern") || own.contains("format");
-    if (is_shaped && own.size() > 1) return refuse("pattern or format beside others", where);
-    if (own.contains("pattern")) {
-      if (!own["pattern"].is_string()) return refuse("pattern that is no text", where);
-      read.pattern = own["pattern"].get<std::string>();
-    } else if (own.contains("format")) {
+    if (own.contains("format")) {
       const char* const known =
           own["format"].is_string() ? pattern_of_format(own["format"].get<std::string>()) : nullptr;
-      if (known == nullptr) return refuse("format " + own["format"].dump(), where);
-      read.pattern = known;
+      if (known == nullptr) KAKEYA_TRY(narrow("format " + shown(own["format"]), where));
+      if (known != nullptr) read.pattern = known;
+    }
+    if (own.contains("pattern")) {
+      const auto pattern = own["pattern"].get<std::string>();
+      const bool has_format = !read.pattern.empty();
+      const Status sound = has_format ? Status() : check_pattern(pattern);
+      if (has_format && pattern != read.pattern) {
+        KAKEYA_TRY(narrow("pattern beside format", where));
+      } else if (!sound) {
+        KAKEYA_TRY(narrow("pattern: " + sound.error().message(), where));
+      } else {
+        read.pattern = pattern;
+      }
+    }
+    const bool has_length = read.least > 0 || read.most;
+    if (!read.pattern.empty() && has_length) {
+      KAKEYA_TRY(narrow("a length beside pattern or format", where));
     }
     return read;
   }
 
-  static Result<Schema> number(const ordered_json& own, SchemaKind kind, const std::string& where) {
+  Result<Schema> number(const ordered_json& own, SchemaKind kind, const std::string& where) {
     Schema read = {.kind = kind};
-    const auto tighten = [](std::optional<NumberBound>& bound, NumberBound other, int sign) {
-      const bool is_tighter = !bound || sign * other.millionths > sign * bound->millionths ||
-                              (other.millionths == bound->millionths && !other.included);
-      if (is_tighter) bound = other;
-    };
     for (const auto& [key, value] : own.items()) {
       if (key == "multipleOf") continue;
-      const auto millionths = millionths_of(value);
-      if (!millionths) return refuse(key + " beyond 10^15 or with over 6 decimals", where);
+      auto number = decimal_of(value);
+      if (!number) return refuse(key + " that is no number", where);
       const bool is_upper = key == "maximum" || key == "exclusiveMaximum";
-      const NumberBound bound = {.millionths = *millionths,
-                                 .included = !key.starts_with("exclusive")};
-      if (is_upper) {
-        tighten(read.bounds.most, bound, -1);
-      } else {
-        tighten(read.bounds.least, bound, 1);
-      }
+      NumberBound bound = {.value = *std::move(number), .included = !key.starts_with("exclusive")};
+      KAKEYA_ASSIGN_OR_RETURN(const bool counts, shorten(is_upper, bound, key, where));
+      if (counts) tighten(is_upper ? read.bounds.most : read.bounds.least, bound, is_upper);
     }
     if (own.contains("multipleOf")) KAKEYA_TRY(read_divisor(own["multipleOf"], where, read));
     return read;
   }
 
-  static Status read_divisor(const ordered_json& value, const std::string& where, Schema& read) {
-    constexpr Millionths kOne = 1'000'000;
-    const bool fits = read.kind == SchemaKind::kInteger && is_of_type(value, "integer") &&
-                      value.get<double>() >= 1 &&
-                      value.get<double>() <= static_cast<double>(kMostDivisor);
-    if (!fits) {
-      return refuse(fmt::format("multipleOf but of integers, 1 to {}", kMostDivisor), where);
+  static void tighten(std::optional<NumberBound>& bound, const NumberBound& other, bool is_upper) {
+    const bool is_tighter = !bound ||
+                            (is_upper ? other.value < bound->value : other.value > bound->value) ||
+                            (other.value == bound->value && !other.included);
+    if (is_tighter) bound = other;
+  }
+
+  // Answers have at most kMostBoundDigits before the point and behind it: a bound beyond that is
+  // theirs. False if it says nothing then.
+  Result<bool> shorten(bool is_upper,
+                       NumberBound& bound,
+                       const std::string& key,
+                       const std::string& where) {
+    const Decimal& value = bound.value;
+    if (value.exponent > kMostBoundDigits) {
+      if (is_upper == value.negative) return refuse(key + " beyond 10^31", where);
+      bound = {
+          .value = {.negative = value.negative, .digits = "1", .exponent = kMostBoundDigits + 1},
+          .included = false};
+      return true;
     }
-    read.divisor = static_cast<std::int64_t>(value.get<double>());
+    const auto decimals = static_cast<std::int64_t>(value.digits.size()) - value.exponent;
+    if (decimals <= kMostBoundDigits) return true;
+    KAKEYA_TRY(narrow(fmt::format("{} of over {} decimals", key, kMostBoundDigits), where));
+    return false;
+  }
+
+  Status read_divisor(const ordered_json& value, const std::string& where, Schema& read) {
+    const auto divisor = integer_of(value);
+    if (read.kind != SchemaKind::kInteger || !divisor || *divisor < 1 || *divisor > kMostDivisor) {
+      return narrow(fmt::format("multipleOf but of integers, 1 to {}", kMostDivisor), where);
+    }
     const NumberBounds& bounds = read.bounds;
-    if (!bounds.least && !bounds.most) return {};
-    if (!bounds.least || !bounds.most) return refuse("multipleOf with one bound", where);
+    if (!bounds.least && !bounds.most) {
+      read.divisor = *divisor;
+      return {};
+    }
     // Few enough to be listed.
-    const Millionths step = *read.divisor * kOne;
-    const Millionths first = bounds.least->millionths;
-    const Millionths last = bounds.most->millionths;
-    if ((last - first) / step > kMostMultiples) return refuse("multipleOf in wide bounds", where);
+    constexpr std::int64_t kMostListedBound = 1'000'000'000'000'000;
+    const auto within = [](const std::optional<NumberBound>& bound) -> std::optional<std::int64_t> {
+      const auto whole = bound ? bound->value.integer() : std::nullopt;
+      return whole && std::abs(*whole) <= kMostListedBound ? whole : std::nullopt;
+    };
+    const auto first = within(bounds.least);
+    const auto last = within(bounds.most);
+    if (!first || !last || (*last - *first) / *divisor > kMostMultiples) {
+      return narrow("multipleOf beside one bound, or wide ones", where);
+    }
     read.kind = SchemaKind::kValues;
-    Millionths at = first / step * step;
-    if (at < first) at += step;
-    for (; at <= last; at += step) {
+    std::int64_t at = *first / *divisor * *divisor;
+    if (at < *first) at += *divisor;
+    for (; at <= *last; at += *divisor) {
       const bool excluded =
-          (at == first && !bounds.least->included) || (at == last && !bounds.most->included);
-      if (!excluded) read.values.emplace_back(static_cast<std::int64_t>(at / kOne));
+          (at == *first && !bounds.least->included) || (at == *last && !bounds.most->included);
+      if (!excluded) read.values.emplace_back(at);
     }
     return read.values.empty() ? Status(refuse("multipleOf without a multiple", where)) : Status();
   }
 
   Result<Schema> array(const ordered_json& own, const std::string& where, int depth) {
     Schema read = {.kind = SchemaKind::kArray};
-    KAKEYA_TRY(read_counts(own, "minItems", "maxItems", kMostItems, where, read));
-    if (own.contains("prefixItems")) {
-      const ordered_json& first = own["prefixItems"];
+    KAKEYA_TRY(read_counts(own, "minItems", "maxItems", kMostItems, kMostItems, where, read));
+    // Draft 7 lists first items in `items`, and has `additionalItems` behind them.
+    const bool is_listed = own.contains("items") && own["items"].is_array();
+    const char* const others = is_listed ? "additionalItems" : "items";
+    if (own.contains("prefixItems") || is_listed) {
+      const ordered_json& first = is_listed ? own["items"] : own["prefixItems"];
       if (!first.is_array()) return refuse("prefixItems that is no array", where);
       for (std::size_t i = 0; i < first.size(); ++i) {
         KAKEYA_ASSIGN_OR_RETURN(
@@ -363,11 +424,11 @@ class SchemaReader {
         read.parts.push_back(std::move(item));
       }
     }
-    if (!own.contains("items")) {
+    if (!own.contains(others)) {
       read.rest.emplace_back();
-    } else if (own["items"] != false) {
-      if (own["items"].is_array()) return refuse("items as an array", where);
-      KAKEYA_ASSIGN_OR_RETURN(Schema item, schema(own["items"], where + "/items", depth + 1));
+    } else if (own[others] != false) {
+      KAKEYA_ASSIGN_OR_RETURN(Schema item,
+                              schema(own[others], fmt::format("{}/{}", where, others), depth + 1));
       read.rest.push_back(std::move(item));
     }
     return read;
@@ -375,18 +436,25 @@ class SchemaReader {
 
   Result<Schema> object(const ordered_json& own, const std::string& where, int depth) {
     Schema read = {.kind = SchemaKind::kObject};
-    KAKEYA_TRY(read_counts(own, "minProperties", "maxProperties", kMostItems, where, read));
+    KAKEYA_TRY(
+        read_counts(own, "minProperties", "maxProperties", kMostItems, kMostItems, where, read));
     KAKEYA_TRY(read_properties(own, where, depth, read));
     KAKEYA_TRY(read_rest(own, where, depth, read));
     KAKEYA_TRY(read_required(own, where, read));
     if (!read.rest.empty()) {
       const bool counted = read.least > 0 || (read.most && !read.properties.empty());
-      if (counted) return refuse("minProperties or maxProperties of an open object", where);
+      if (counted) {
+        KAKEYA_TRY(narrow("minProperties or maxProperties of an open object", where));
+        read.least = 0;
+        read.most.reset();
+      }
       for (const auto& [name, property] : read.properties) {
         if (name.size() > kMostKeyBytes) return refuse("so long a name", where);
       }
     } else if ((read.least > 0 || read.most) && read.properties.size() > kMostCountedProperties) {
-      return refuse("minProperties or maxProperties of so many", where);
+      KAKEYA_TRY(narrow("minProperties or maxProperties of so many", where));
+      read.least = 0;
+      read.most.reset();
     }
     return read;
   }
@@ -423,7 +491,7 @@ class SchemaReader {
     return {};
   }
 
-  Status read_required(const ordered_json& own, const std::string& where, Schema& read) const {
+  Status read_required(const ordered_json& own, const std::string& where, Schema& read) {
     if (!own.contains("required")) return {};
     const ordered_json& required = own["required"];
     if (!required.is_array()) return refuse("required that is no array", where);
@@ -434,8 +502,12 @@ class SchemaReader {
       const bool listed = std::ranges::any_of(
           read.properties, [&](const auto& property) { return property.first == text; });
       if (listed) continue;
-      const bool is_open = !read.rest.empty() || !own.contains("additionalProperties");
+      const bool is_open = !read.rest.empty() || (!own.contains("additionalProperties") &&
+                                                  !own.contains("unevaluatedProperties"));
       if (!is_open) return refuse("required '" + text + "', which is not allowed,", where);
+      if (++properties_ > kMostProperties) {
+        return refuse(fmt::format("over {} properties", kMostProperties), where);
+      }
       read.properties.emplace_back(text, read.rest.empty() ? Schema{} : read.rest.front());
     }
     return {};
@@ -460,8 +532,9 @@ Result<SchemaDocument> read_schema(std::string_view json, const SchemaOptions& o
     return error(StatusCode::kInvalidArgument, "JSON schema: expected at most {} bytes, got {}",
                  kMostSchemaBytes, json.size());
   }
-  const auto parsed = read_json(json, {.depth = 3 * kMostLevels});
+  auto parsed = read_json(json, {.depth = 3 * kMostLevels, .as_written = true});
   if (!parsed) return Unexpected(parsed.error().with_context("JSON schema"));
+  normalize_numbers(*parsed);
   return SchemaReader(*parsed, options).read();
 }
 

@@ -52,16 +52,23 @@ using SchemaKind = Schema::Kind;
 struct SchemaDocument {
   Schema root = {};
   std::vector<Schema> definitions = {};
+  // What narrows answers and they are not held to, each with its place; of schemas that are not
+  // strict.
+  std::vector<std::string> notes = {};
 };
 
 struct SchemaOptions {
   // Objects that list properties have no others, unless `additionalProperties` says so: such an
   // answer is valid, too, and says what was asked for.
   bool close_objects = true;
+  // Refuses keywords that narrow answers and are not enforced; else they are noted.
+  bool strict = true;
 };
 
-// Errors: kInvalidArgument for what is no schema, is too large, or has a keyword that answers are
-// not held to; the keyword and its place are named ("uniqueItems at #/properties/tags").
+// Errors: kInvalidArgument for what is no schema, is too large, allows nothing or, if it is to be
+// enforced strictly, has a keyword that answers are not held to; the keyword and its place are
+// named
+// ("uniqueItems at #/properties/tags").
 Result<SchemaDocument> read_schema(std::string_view json, const SchemaOptions& options = {});
 
 }  // namespace kakeya::service

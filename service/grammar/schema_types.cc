@@ -1,8 +1,9 @@
 #include "service/grammar/schema_types.h"
 
 #include <algorithm>
-#include <cmath>
 #include <utility>
+
+#include "service/grammar/decimal.h"
 
 namespace kakeya::service {
 namespace {
@@ -31,6 +32,10 @@ constexpr std::pair<std::string_view, const char*> kFormats[] = {
     {"ipv4", "^(" KAKEYA_BYTE "\\.){3}" KAKEYA_BYTE "$"},
     {"uuid", "^[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}$"},
     {"hostname", "^" KAKEYA_HOST "$"},
+    // Those that have all of their parts: others are valid as well.
+    {"duration", "^P[0-9]{1,4}D(T[0-9]{1,4}H([0-9]{1,4}M([0-9]{1,4}S)?)?)?$"},
+    {"ipv6", "^([0-9a-fA-F]{1,4}:){7}[0-9a-fA-F]{1,4}$"},
+    {"uri", "^[a-z][a-z0-9]{1,10}://" KAKEYA_HOST "(:[0-9]{1,5})?(/[a-zA-Z0-9_.~-]+)*/?$"},
     {"email", "^" KAKEYA_ATOM "(\\." KAKEYA_ATOM ")*@" KAKEYA_HOST "$"},
 };
 
@@ -121,9 +126,9 @@ bool is_of_type(const ordered_json& value, std::string_view type) {
   if (type == "string") return value.is_string();
   if (type == "boolean") return value.is_boolean();
   if (type == "null") return value.is_null();
-  if (type == "number") return value.is_number();
-  if (type != "integer" || !value.is_number()) return false;
-  return value.is_number_integer() || value.get<double>() == std::trunc(value.get<double>());
+  const auto number = decimal_of(value);
+  if (type == "number") return number.has_value();
+  return type == "integer" && number && number->is_whole();
 }
 
 const char* pattern_of_format(std::string_view format) {
@@ -131,20 +136,6 @@ const char* pattern_of_format(std::string_view format) {
     if (name == format) return pattern;
   }
   return nullptr;
-}
-
-std::optional<Millionths> millionths_of(const ordered_json& value) {
-  constexpr Millionths kOne = 1'000'000;
-  constexpr double kMostWhole = 1e15;
-  constexpr double kMostFraction = 1e9;
-  if (!value.is_number()) return {};
-  const auto number = value.get<double>();
-  if (!(std::abs(number) <= kMostWhole)) return {};
-  if (value.is_number_integer()) return Millionths{value.get<std::int64_t>()} * kOne;
-  if (number == std::trunc(number)) return Millionths{std::llround(number)} * kOne;
-  const long long rounded = std::llround(number * 1e6);
-  if (std::abs(number) > kMostFraction || static_cast<double>(rounded) / 1e6 != number) return {};
-  return Millionths{rounded};
 }
 
 bool are_disjoint(const SchemaDocument& document, const std::vector<Schema>& schemas) {

@@ -14,9 +14,6 @@ namespace kakeya::service {
 // True if the value is of a type of JSON Schema ("integer": any number without a fraction).
 bool is_of_type(const nlohmann::ordered_json& value, std::string_view type);
 
-// The number in millionths, if it has no more decimals and is not huge.
-std::optional<Millionths> millionths_of(const nlohmann::ordered_json& value);
-
 // A regular expression of texts that are in a `format` surely; null for one that is not known. Not
 // all that are in it: no leap seconds, short labels of hosts.
 const char* pattern_of_format(std::string_view format);

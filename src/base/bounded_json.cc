@@ -52,6 +52,8 @@ void drop_repeated(Object& object) {
 // Puts the values together that the parser of nlohmann::json reads.
 class Builder final : public nlohmann::json_sax<ordered_json> {
  public:
+  explicit Builder(bool as_written) : as_written_(as_written) {}
+
   ordered_json take() { return std::move(root_); }
   const std::string& problem() const { return problem_; }
 
@@ -59,7 +61,10 @@ class Builder final : public nlohmann::json_sax<ordered_json> {
   bool boolean(bool value) override { return add(value); }
   bool number_integer(number_integer_t value) override { return add(value); }
   bool number_unsigned(number_unsigned_t value) override { return add(value); }
-  bool number_float(number_float_t value, const string_t& /*text*/) override { return add(value); }
+  bool number_float(number_float_t value, const string_t& text) override {
+    if (!as_written_) return add(value);
+    return add(ordered_json::binary({text.begin(), text.end()}));
+  }
   bool string(string_t& value) override { return add(std::move(value)); }
   bool binary(binary_t& /*value*/) override { return false; }  // no JSON has it
   bool start_object(std::size_t /*size*/) override { return open(ordered_json::object()); }
@@ -108,6 +113,7 @@ class Builder final : public nlohmann::json_sax<ordered_json> {
     return true;
   }
 
+  const bool as_written_;
   ordered_json root_;
   std::vector<ordered_json*> open_;
   std::string name_;
@@ -129,7 +135,7 @@ Status check_json_size(std::string_view text, const JsonLimits& limits) {
 
 Result<ordered_json> read_json(std::string_view text, const JsonLimits& limits) {
   KAKEYA_TRY(check_json_size(text, limits));
-  Builder builder;
+  Builder builder(limits.as_written);
   if (!ordered_json::sax_parse(text, &builder)) {
     return invalid_argument("expected JSON, got {}", builder.problem());
   }

@@ -14,6 +14,9 @@ namespace kakeya {
 struct JsonLimits {
   std::size_t depth = 64;        // brackets that are open at once
   std::size_t values = 524'288;  // as JsonSize counts them
+  // Keeps numbers that are no integers of 64 bits as they are written, in binary values: a double
+  // would not hold all their digits.
+  bool as_written = false;
 };
 
 // Errors: kInvalidArgument for a text that would be more than the limits, JSON or not, with what

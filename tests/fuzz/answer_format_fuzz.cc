@@ -17,7 +17,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
       AnswerFormat::Kind::kJsonSchema, AnswerFormat::Kind::kRegex, AnswerFormat::Kind::kGrammar};
   constexpr ToolFormat kCalls[] = {ToolFormat::kGemma, ToolFormat::kQwenJson, ToolFormat::kQwenXml};
   const std::size_t choice = data[0] % 6;
-  kakeya::Result<std::string> grammar = std::string();
+  kakeya::Result<kakeya::service::GrammarText> grammar = kakeya::service::GrammarText();
   if (choice < 3) {
     grammar = grammar_of(AnswerFormat{.kind = kKinds[choice], .text = text});
   } else {
@@ -28,6 +28,8 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     grammar = grammar_of(AnswerFormat(), &calls);
   }
   constexpr std::size_t kMost = std::size_t{16} << 20;
-  if (grammar && (grammar->size() > kMost || !grammar->starts_with("root ::= top\n"))) std::abort();
+  if (grammar && (grammar->text.size() > kMost || !grammar->text.starts_with("root ::= top\n"))) {
+    std::abort();
+  }
   return 0;
 }

@@ -120,6 +120,7 @@ void read_format(JsonReader& reader,
   }
   out.format = {.kind = service::AnswerFormat::Kind::kJsonSchema,
                 .text = std::string(wire::member_text(text, "schema")),
+                .schema = {.strict = false},
                 .field = where};
 }
 

@@ -29,6 +29,16 @@ std::string_view known_path(std::string_view path, const Route* route) {
   return route != nullptr ? route->path : "other";
 }
 
+// What a field of a header may be, of a text that has parts of a client's.
+std::string header_text(std::string_view text) {
+  constexpr std::size_t kMost = 1000;
+  std::string field(text.substr(0, kMost));
+  for (char& c : field) {
+    if (c < ' ' || c > '~') c = '?';
+  }
+  return field;
+}
+
 // The page asks for the key that the rest takes, and browsers ask what they may without one.
 bool needs_no_key(const HttpFields& fields, std::string_view path, const Route* route) {
   return (route != nullptr && route->is_open) || find_page_file(path) != nullptr ||
@@ -149,10 +159,14 @@ void Exchange::set_common_fields(http::response_header<>& response) const {
   const auto now = std::chrono::system_clock::to_time_t(std::chrono::system_clock::now());
   response.set(http::field::server, "kakeya");
   response.set(http::field::date, fmt::format("{:%a, %d %b %Y %H:%M:%S} GMT", fmt::gmtime(now)));
+  response.set("x-request-id", record_->id);  // as the log has it
   response.set(http::field::connection, keeps_alive() ? "keep-alive" : "close");
   if (!origin_.empty()) {
     response.set(http::field::access_control_allow_origin, origin_);
     response.set(http::field::vary, "Origin");
+  }
+  if (!record_->not_enforced.empty()) {
+    response.set("X-Kakeya-Not-Enforced", header_text(record_->not_enforced));
   }
   if (keeps_alive()) {
     response.set(http::field::keep_alive,

@@ -214,6 +214,7 @@ void read_format(JsonReader& reader,
   } else if (format->is_object()) {
     out.format.kind = AnswerFormat::Kind::kJsonSchema;
     out.format.text = wire::member_text(text, "format");
+    out.format.schema.strict = false;
   } else {
     reader.refuse("format", "json or a JSON schema", shown(*format));
   }

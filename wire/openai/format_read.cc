@@ -33,7 +33,9 @@ constexpr std::size_t kMostFormatBytes = std::size_t{128} << 10;
 
 class FormatReader {
  public:
-  FormatReader(JsonReader& reader, AnswerFormat& out) : reader_(reader), out_(out) {}
+  // `text`: the body's own, in which numbers have all their digits.
+  FormatReader(JsonReader& reader, std::string_view text, AnswerFormat& out)
+      : reader_(reader), text_(text), out_(out) {}
 
   void read(const ordered_json& body) {
     if (const ordered_json* format = find(body, "response_format")) response_format(*format);
@@ -42,20 +44,23 @@ class FormatReader {
       if (!outputs->is_object()) return refuse("structured_outputs", "an object", *outputs);
       for (const auto& [name, value] : outputs->items()) {
         if (find(*outputs, name) == nullptr) continue;
-        member("structured_outputs." + name, name, value);
+        member("structured_outputs." + name, name, value,
+               wire::member_text(wire::member_text(text_, "structured_outputs"), name));
       }
     }
     for (const char* name : {"json", "regex", "choice", "grammar", "json_object"}) {
       const std::string field = fmt::format("guided_{}", name);
-      if (const ordered_json* value = find(body, field)) member(field, name, *value);
+      if (const ordered_json* value = find(body, field)) {
+        member(field, name, *value, wire::member_text(text_, field));
+      }
     }
     if (const ordered_json* schema = find(body, "json_schema")) {
-      member("json_schema", "json", *schema);
+      member("json_schema", "json", *schema, wire::member_text(text_, "json_schema"));
     }
-    if (const ordered_json* regex = find(body, "regex")) member("regex", "regex", *regex);
+    if (const ordered_json* regex = find(body, "regex")) member("regex", "regex", *regex, {});
     for (const char* name : {"grammar", "ebnf"}) {
       const ordered_json* grammar = find(body, name);
-      if (grammar != nullptr) member(name, "grammar", *grammar);
+      if (grammar != nullptr) member(name, "grammar", *grammar, {});
     }
   }
 
@@ -70,6 +75,7 @@ class FormatReader {
     }
     out_.kind = kind;
     out_.text = std::move(text);
+    out_.schema.strict = false;  // unless it is said
     out_.field = field;
   }
 
@@ -85,21 +91,33 @@ class FormatReader {
                     type == nullptr ? format : *type);
     }
     const ordered_json* schema = find(format, "schema");
-    if (const ordered_json* named = find(format, "json_schema")) {
+    std::string_view own = wire::member_text(text_, field);
+    const ordered_json* const named = find(format, "json_schema");
+    if (named != nullptr) {
       if (!named->is_object()) return refuse(field + ".json_schema", "an object", *named);
       schema = find(*named, "schema");
+      own = wire::member_text(own, "json_schema");
     }
-    if (schema != nullptr) return set(field, Kind::kJsonSchema, schema->dump());
+    if (schema != nullptr) {
+      set(field, Kind::kJsonSchema, std::string(wire::member_text(own, "schema")));
+      const ordered_json* const strict = named == nullptr ? nullptr : find(*named, "strict");
+      out_.schema.strict = strict != nullptr && *strict == true;
+      return;
+    }
     if (name == "json_object") return set(field, Kind::kJsonObject, "");
     refuse(field + ".json_schema", "{\"name\": ..., \"schema\": {...}}", format);
   }
 
-  void member(const std::string& field, const std::string& name, const ordered_json& value) {
+  // `text`: the value's own, of schemas.
+  void member(const std::string& field,
+              const std::string& name,
+              const ordered_json& value,
+              std::string_view text) {
     if (name == "json") {
       // A schema may come as a text.
       if (!value.is_object() && !value.is_string()) return refuse(field, "a JSON schema", value);
       return set(field, Kind::kJsonSchema,
-                 value.is_string() ? value.get<std::string>() : value.dump());
+                 value.is_string() ? value.get<std::string>() : std::string(text));
     }
     if (name == "json_object") {
       if (value != true) return refuse(field, "true or false", value);
@@ -123,6 +141,7 @@ class FormatReader {
   }
 
   JsonReader& reader_;
+  const std::string_view text_;
   AnswerFormat& out_;
 };
 
@@ -154,7 +173,7 @@ void read_format(JsonReader& reader,
     }
     given[field] = read_json(own).value_or(ordered_json());
   }
-  if (!reader.failed()) FormatReader(reader, out).read(given);
+  if (!reader.failed()) FormatReader(reader, text, out).read(given);
 }
 
 }  // namespace kakeya::openai

@@ -118,6 +118,8 @@ void read_text_format(JsonReader& reader,
   }
   out.kind = service::AnswerFormat::Kind::kJsonSchema;
   out.text = wire::member_text(text, "schema");
+  const Json* const strict = reader.find(format, "strict");
+  out.schema.strict = strict != nullptr && *strict == true;
 }
 
 // {"format": {...}, "verbosity": ...}

@@ -161,6 +161,154 @@ TEST_F(GrammarRules, HostileInputIsRefusedOrBounded) {
   EXPECT_TRUE(demo_grammars().engine->compile(format_of(Kind::kRegex, "(a|b)*a(a|b){20}")));
 }
 
+AnswerFormat lax_schema(std::string_view text) {
+  AnswerFormat format = format_of(Kind::kJsonSchema, text);
+  format.schema.strict = false;
+  return format;
+}
+
+// What clients' generators write, each with what is enforced of it and what is said not to be.
+TEST_F(GrammarRules, WhatIsNotEnforcedIsNotedUnlessTheSchemaIsStrict) {
+  struct Lax {
+    std::string schema;
+    std::vector<std::string> notes;
+    std::vector<std::string> accepted;
+    std::vector<std::string> rejected;
+  };
+  const Lax examples[] = {
+      {R"({"type":"array","items":{"type":"integer"},"uniqueItems":true})",
+       {"uniqueItems at #"},
+       {"[1,1]"},
+       {R"(["a"])"}},
+      {R"({"type":"string","minLength":100})", {"minLength over 64 at #"}, {}, {R"("short")"}},
+      {R"({"type":"number","multipleOf":0.5})",
+       {"multipleOf but of integers, 1 to 256 at #"},
+       {"1.5"},
+       {R"("a")"}},
+      {R"({"type":"string","format":"idn-email"})",
+       {"format \"idn-email\" at #"},
+       {R"("a")"},
+       {"1"}},
+      {R"({"type":"string","format":"email","pattern":"^(?!\\.)[^@]+@[^@]+$"})",
+       {"pattern beside format at #"},
+       {R"("ann@example.com")"},
+       {R"("ann")"}},
+      {R"({"type":"string","pattern":"^(?=a)b$"})",
+       {"pattern: regular expression: expected a group without look-around or flags at character "
+        "4 at #"},
+       {R"("x")"},
+       {"1"}},
+      {R"({"type":"string","pattern":"^a+$","maxLength":4})",
+       {"a length beside pattern or format at #"},
+       {R"("aaaaa")"},
+       {R"("b")"}},
+      {R"({"type":"object","properties":{"n":{"type":"integer","not":{"const":3}},"m":{"enum":["on","off"]}},"required":["m"]})",
+       {"not at #/properties/n"},
+       {R"({"n":3,"m":"on"})"},
+       {R"({"m":"x"})"}},
+      {R"({"$ref":"https://example.com/schema"})",
+       {"$ref \"https://example.com/schema\" at #"},
+       {"1", "[]"},
+       {}},
+      {R"({"oneOf":[{"type":"number"},{"type":"integer"}]})",
+       {"oneOf whose schemas may meet at #"},
+       {"1", "1.5"},
+       {R"("a")"}},
+      {R"({"type":"object","minProperties":2,"additionalProperties":{"type":"integer"}})",
+       {"minProperties or maxProperties of an open object at #"},
+       {R"({"a":1})"},
+       {R"({"a":"b"})"}},
+  };
+  for (const Lax& example : examples) {
+    const auto strict =
+        demo_grammars().engine->compile(format_of(Kind::kJsonSchema, example.schema));
+    EXPECT_FALSE(strict) << example.schema;
+    const auto compiled = demo_grammars().engine->compile(lax_schema(example.schema));
+    ASSERT_TRUE(compiled) << example.schema << ": " << compiled.error().message();
+    EXPECT_EQ((*compiled)->notes(), example.notes) << example.schema;
+    for (const std::string& text : example.accepted) {
+      EXPECT_TRUE(demo_grammars().accepts(**compiled, text)) << example.schema << " " << text;
+    }
+    for (const std::string& text : example.rejected) {
+      EXPECT_FALSE(demo_grammars().accepts(**compiled, text)) << example.schema << " " << text;
+    }
+  }
+}
+
+// What narrows nothing is no reason to refuse a strict schema.
+TEST_F(GrammarRules, KeywordsThatSayNothingPass) {
+  for (
+      const char* schema : {
+          R"({"type":"array","uniqueItems":false})",
+          R"({"type":"object","patternProperties":{},"dependentRequired":{},"propertyNames":{}})",
+          R"({"type":"string","nullable":false,"example":"a","x-order":1,"markdownDescription":""})",
+          R"({"type":"string","maxLength":100000})",
+          R"({"type":"array","maxItems":1000000})",
+          R"({"type":"string","format":"duration"})",
+          R"({"type":"string","format":"ipv6"})",
+          R"({"type":"string","format":"uri"})",
+      }) {
+    const auto compiled = demo_grammars().engine->compile(format_of(Kind::kJsonSchema, schema));
+    ASSERT_TRUE(compiled) << schema << ": " << compiled.error().message();
+    EXPECT_TRUE((*compiled)->notes().empty());
+  }
+}
+
+// Bounds that doubles do not hold, at their ends and beside them.
+TEST_F(GrammarRules, NumbersHaveAllTheirDigits) {
+  const Example examples[] = {
+      {Kind::kJsonSchema,
+       R"({"type":"integer","minimum":-9007199254740991,"maximum":9007199254740991})",
+       {"9007199254740991", "-9007199254740991", "0"},
+       {"9007199254740992", "-9007199254740992", "90071992547409910"}},
+      {Kind::kJsonSchema,
+       R"({"type":"integer","minimum":-9223372036854775808,"maximum":18446744073709551615})",
+       {"18446744073709551615", "-9223372036854775808"},
+       {"18446744073709551616", "-9223372036854775809"}},
+      {Kind::kJsonSchema,
+       R"({"type":"number","exclusiveMinimum":1e-9,"maximum":1.5e18})",
+       {"0.0000000011", "1500000000000000000", "1"},
+       {"0.000000001", "0", "1500000000000000000.1"}},
+      {Kind::kJsonSchema,
+       R"({"type":"number","minimum":0.1,"exclusiveMaximum":0.12345678901234567890123})",
+       {"0.1", "0.12345678901234567890122"},
+       {"0.12345678901234567890123", "0.0999"}},
+      {Kind::kJsonSchema, R"({"type":"integer","maximum":1e300})", {"7", "-7"}, {"1.5"}},
+      {Kind::kJsonSchema,
+       R"({"enum":[18446744073709551617,0.30,1e2,-0.0,[1.50]]})",
+       {"18446744073709551617", "0.3", "100", "0", "[1.5]"},
+       {"18446744073709551616", "1.8446744073709552e+19"}},
+      {Kind::kJsonSchema,
+       R"({"type":"integer","exclusiveMinimum":0,"exclusiveMaximum":2})",
+       {"1"},
+       {"0", "2", "-1"}},
+      {Kind::kJsonSchema, R"({"type":"integer","minimum":3,"maximum":3})", {"3"}, {"2", "4"}},
+      {Kind::kJsonSchema, R"({"type":"number"})", {"1e99", "-1.5E-99"}, {"1e100", "1e+310"}},
+  };
+  for (const Example& example : examples) check(example);
+}
+
+TEST_F(GrammarRules, MultiplesEnd) {
+  const auto compiled = demo_grammars().engine->compile(
+      format_of(Kind::kJsonSchema, R"({"type":"integer","multipleOf":7})"));
+  ASSERT_TRUE(compiled);
+  EXPECT_TRUE(demo_grammars().accepts(**compiled, "-14"));
+  EXPECT_TRUE(demo_grammars().accepts(**compiled, "7" + std::string(24, '0')));
+  EXPECT_FALSE(demo_grammars().accepts(**compiled, "15"));
+  EXPECT_FALSE(demo_grammars().accepts(**compiled, "7" + std::string(60, '0')));
+}
+
+TEST_F(GrammarRules, HalvesOfSurrogatePairsAreNoCharacters) {
+  check({Kind::kJsonSchema,
+         R"({"type":"string"})",
+         {R"("\ud83d\ude00")", R"("\u00e9")"},
+         {R"("\ud83d")", R"("\ude00")", R"("\ud83d\u0041")", R"("\ud83dx")"}});
+}
+
+TEST_F(GrammarRules, ClassesMayStandBesideADash) {
+  check({Kind::kRegex, "[\\w-.]+", {"a-b.c", "-"}, {"a b"}});
+}
+
 std::string pattern_schema(const std::string& pattern) {
   return nlohmann::json({{"type", "string"}, {"pattern", pattern}}).dump();
 }
