@@ -154,7 +154,8 @@ Status Runner::hold_to(const service::AnswerFormat& format) {
 std::unique_ptr<Constraint> Runner::constraint_behind(const std::vector<TokenId>& prompt) const {
   if (grammar_ == nullptr) return nullptr;
   const bool in_thought = markers_ && service::ends_in_thought(*markers_, tokenizer_, prompt);
-  return grammar_->constrain(markers_, in_thought);
+  const bool may_think = in_thought || thinking_of(flags_).value_or(true);
+  return grammar_->constrain(may_think ? markers_ : std::nullopt, in_thought);
 }
 
 Result<Turn> Runner::take_turn(const std::string& prompt) {

@@ -156,8 +156,11 @@ std::shared_ptr<Constraint> constraint_of(const Service& service,
   // A completion is the text as it is.
   const auto markers = wish.is_chat() ? service.thought_markers() : std::nullopt;
   const bool in_thought = markers && ends_in_thought(*markers, service.tokenizer(), prompt);
-  std::shared_ptr<Constraint> rules = grammar != nullptr ? grammar->constrain(markers, in_thought)
-                                                         : rules_of(service.engine(), wish);
+  // Where thinking is off, the form begins at once.
+  const bool may_think = in_thought || wish.chat.enable_thinking.value_or(true);
+  std::shared_ptr<Constraint> rules =
+      grammar != nullptr ? grammar->constrain(may_think ? markers : std::nullopt, in_thought)
+                         : rules_of(service.engine(), wish);
   if (!markers || !wish.thought_budget) return rules;
   return with_thought_budget(std::move(rules), *markers, in_thought, *wish.thought_budget,
                              service.engine().vocab_size());

@@ -32,7 +32,7 @@ struct AnswerFormat {
 // A grammar in the EBNF of xgrammar.
 struct GrammarText {
   std::string text = {};
-  // What was asked for and is not enforced, each with its place; of schemas that are not strict.
+  // Wishes that are not enforced, each with its place; of schemas that are not strict.
   std::vector<std::string> notes = {};
 };
 

@@ -56,8 +56,8 @@ std::string Decimal::text() const {
 }
 
 std::optional<std::int64_t> Decimal::integer() const {
-  constexpr std::int64_t kMostDigits = 19;
-  if (!is_whole() || exponent > kMostDigits) return {};
+  constexpr std::int64_t kMostOf64Bits = 19;  // digits
+  if (!is_whole() || exponent > kMostOf64Bits) return {};
   std::string text = (negative ? "-" : "") + digits;
   text.append(static_cast<std::size_t>(exponent) - digits.size(), '0');
   if (is_zero()) text = "0";

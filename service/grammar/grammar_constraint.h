@@ -43,7 +43,7 @@ class GrammarConstraint final : public Constraint {
  private:
   enum class Phase : std::uint8_t { kBefore, kThought, kBehindThought, kAnswer, kEnded };
 
-  // What the worker needs, which may outlive the constraint.
+  // The part that the worker needs, which may outlive the constraint.
   struct Matching {
     explicit Matching(const xgrammar::CompiledGrammar& grammar) : matcher(grammar) {}
 

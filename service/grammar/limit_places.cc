@@ -160,7 +160,7 @@ class Automaton {
     for (const Expression& part : expression.parts) add(part, at, at);
   }
 
-  // What a limited rule is made of is its own (Grammar::limited()).
+  // The rules that a limited one is made of are its own (Grammar::limited()).
   void find_insides() {
     std::unordered_map<RuleId, std::vector<RuleId>> uses;
     for (const auto& [user, used] : uses_) uses[user].push_back(used);

@@ -10,6 +10,7 @@
 #include "service/grammar/decimal.h"
 #include "service/grammar/pattern_rules.h"
 #include "service/grammar/schema_keywords.h"
+#include "service/grammar/schema_numbers.h"
 #include "service/grammar/schema_types.h"
 
 namespace kakeya::service {
@@ -26,8 +27,6 @@ constexpr std::int64_t kMostLength = 4096;
 constexpr std::int64_t kMostLeastLength = 64;
 constexpr std::int64_t kMostItems = 4096;
 constexpr std::size_t kMostCountedProperties = 64;
-constexpr std::int64_t kMostDivisor = 256;
-constexpr std::int64_t kMostMultiples = 1000;
 
 // A number that was kept as it was written becomes an integer of 64 bits where it is one.
 void normalize_numbers(ordered_json& value) {
@@ -52,12 +51,6 @@ std::string shown(const ordered_json& value) {
   return value.is_structured() ? value.type_name() : value.dump();
 }
 
-// The value, if it is a whole number of 64 bits.
-std::optional<std::int64_t> integer_of(const ordered_json& value) {
-  const auto number = decimal_of(value);
-  return number ? number->integer() : std::nullopt;
-}
-
 class SchemaReader {
  public:
   SchemaReader(const ordered_json& root, const SchemaOptions& options)
@@ -80,11 +73,8 @@ class SchemaReader {
   }
 
  private:
-  // "KEYWORD at PLACE"
   static Unexpected refuse(std::string_view what, const std::string& where) {
-    constexpr std::size_t kMost = 200;
-    return error(StatusCode::kInvalidArgument, "JSON schema: {} at {} is not supported",
-                 what.substr(0, kMost), where.substr(0, kMost));
+    return refused_keyword(what, where);
   }
 
   // For what narrows answers and is not enforced: an error where all must be, else a note.
@@ -267,7 +257,8 @@ class SchemaReader {
     if (type == "string") return string(own, where);
     if (type == "array") return array(own, where, depth);
     if (type == "object") return object(own, where, depth);
-    return number(own, type == "integer" ? SchemaKind::kInteger : SchemaKind::kNumber, where);
+    return read_number(own, type == "integer" ? SchemaKind::kInteger : SchemaKind::kNumber, where,
+                       [&](std::string_view what) { return narrow(what, where); });
   }
 
   // The value of a keyword that counts something; nothing without it.
@@ -333,80 +324,6 @@ class SchemaReader {
       KAKEYA_TRY(narrow("a length beside pattern or format", where));
     }
     return read;
-  }
-
-  Result<Schema> number(const ordered_json& own, SchemaKind kind, const std::string& where) {
-    Schema read = {.kind = kind};
-    for (const auto& [key, value] : own.items()) {
-      if (key == "multipleOf") continue;
-      auto number = decimal_of(value);
-      if (!number) return refuse(key + " that is no number", where);
-      const bool is_upper = key == "maximum" || key == "exclusiveMaximum";
-      NumberBound bound = {.value = *std::move(number), .included = !key.starts_with("exclusive")};
-      KAKEYA_ASSIGN_OR_RETURN(const bool counts, shorten(is_upper, bound, key, where));
-      if (counts) tighten(is_upper ? read.bounds.most : read.bounds.least, bound, is_upper);
-    }
-    if (own.contains("multipleOf")) KAKEYA_TRY(read_divisor(own["multipleOf"], where, read));
-    return read;
-  }
-
-  static void tighten(std::optional<NumberBound>& bound, const NumberBound& other, bool is_upper) {
-    const bool is_tighter = !bound ||
-                            (is_upper ? other.value < bound->value : other.value > bound->value) ||
-                            (other.value == bound->value && !other.included);
-    if (is_tighter) bound = other;
-  }
-
-  // Answers have at most kMostBoundDigits before the point and behind it: a bound beyond that is
-  // theirs. False if it says nothing then.
-  Result<bool> shorten(bool is_upper,
-                       NumberBound& bound,
-                       const std::string& key,
-                       const std::string& where) {
-    const Decimal& value = bound.value;
-    if (value.exponent > kMostBoundDigits) {
-      if (is_upper == value.negative) return refuse(key + " beyond 10^31", where);
-      bound = {
-          .value = {.negative = value.negative, .digits = "1", .exponent = kMostBoundDigits + 1},
-          .included = false};
-      return true;
-    }
-    const auto decimals = static_cast<std::int64_t>(value.digits.size()) - value.exponent;
-    if (decimals <= kMostBoundDigits) return true;
-    KAKEYA_TRY(narrow(fmt::format("{} of over {} decimals", key, kMostBoundDigits), where));
-    return false;
-  }
-
-  Status read_divisor(const ordered_json& value, const std::string& where, Schema& read) {
-    const auto divisor = integer_of(value);
-    if (read.kind != SchemaKind::kInteger || !divisor || *divisor < 1 || *divisor > kMostDivisor) {
-      return narrow(fmt::format("multipleOf but of integers, 1 to {}", kMostDivisor), where);
-    }
-    const NumberBounds& bounds = read.bounds;
-    if (!bounds.least && !bounds.most) {
-      read.divisor = *divisor;
-      return {};
-    }
-    // Few enough to be listed.
-    constexpr std::int64_t kMostListedBound = 1'000'000'000'000'000;
-    const auto within = [](const std::optional<NumberBound>& bound) -> std::optional<std::int64_t> {
-      const auto whole = bound ? bound->value.integer() : std::nullopt;
-      return whole && std::abs(*whole) <= kMostListedBound ? whole : std::nullopt;
-    };
-    const auto first = within(bounds.least);
-    const auto last = within(bounds.most);
-    if (!first || !last || (*last - *first) / *divisor > kMostMultiples) {
-      return narrow("multipleOf beside one bound, or wide ones", where);
-    }
-    read.kind = SchemaKind::kValues;
-    std::int64_t at = *first / *divisor * *divisor;
-    if (at < *first) at += *divisor;
-    for (; at <= *last; at += *divisor) {
-      const bool excluded =
-          (at == *first && !bounds.least->included) || (at == *last && !bounds.most->included);
-      if (!excluded) read.values.emplace_back(at);
-    }
-    return read.values.empty() ? Status(refuse("multipleOf without a multiple", where)) : Status();
   }
 
   Result<Schema> array(const ordered_json& own, const std::string& where, int depth) {

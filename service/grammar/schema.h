@@ -52,7 +52,7 @@ using SchemaKind = Schema::Kind;
 struct SchemaDocument {
   Schema root = {};
   std::vector<Schema> definitions = {};
-  // What narrows answers and they are not held to, each with its place; of schemas that are not
+  // Keywords that narrow answers and are not enforced, each with its place; of schemas that are not
   // strict.
   std::vector<std::string> notes = {};
 };

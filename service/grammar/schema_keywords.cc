@@ -5,6 +5,8 @@
 #include <utility>
 #include <vector>
 
+#include "base/status.h"
+
 namespace kakeya::service {
 namespace {
 
@@ -51,6 +53,12 @@ bool is_neutral(std::string_view keyword, const ordered_json& value) {
 }
 
 }  // namespace
+
+Unexpected refused_keyword(std::string_view what, std::string_view where) {
+  constexpr std::size_t kMost = 200;
+  return error(StatusCode::kInvalidArgument, "JSON schema: {} at {} is not supported",
+               what.substr(0, kMost), where.substr(0, kMost));
+}
 
 bool is_type(std::string_view type) {
   return std::ranges::any_of(kOfTypes, [&](const auto& one) { return one.first == type; });

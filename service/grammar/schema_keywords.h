@@ -4,6 +4,8 @@
 #include <nlohmann/json.hpp>
 #include <string_view>
 
+#include "kakeya/status.h"
+
 namespace kakeya::service {
 
 enum class KeywordUse {
@@ -12,8 +14,11 @@ enum class KeywordUse {
   kNarrows,   // what answers are not held to
 };
 
-// What a keyword with this value says, in drafts 7 and 2020-12.
+// The use of a keyword with this value, in drafts 7 and 2020-12.
 KeywordUse use_of(std::string_view keyword, const nlohmann::ordered_json& value);
+
+// The error of what is not supported: "KEYWORD at PLACE".
+Unexpected refused_keyword(std::string_view what, std::string_view where);
 
 // True for a type of JSON Schema, and for a keyword that is about values of it.
 bool is_type(std::string_view type);

@@ -107,7 +107,7 @@ class Builder final : public nlohmann::json_sax<ordered_json> {
     place(std::move(value));
     return true;
   }
-  // What is open does not move: nothing is added around it before it has ended.
+  // An open value does not move: nothing is added around it before it has ended.
   bool open(ordered_json value) {
     open_.push_back(&place(std::move(value)));
     return true;

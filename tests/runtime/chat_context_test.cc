@@ -188,7 +188,7 @@ TEST(ChatContext, WhatIsNoObjectIsRefusedInOneLine) {
   ASSERT_OK(engine->apply_chat_template(std::vector{kWeatherQuestion, calling("{\"a\": [1]}")}));
 }
 
-// Of 100,000 members each, which took a minute when each was compared with all before it.
+// Objects of 100,000 members each, which took a minute when each was compared with all before it.
 TEST(ChatContext, ManyMembersTakeTimeByTheirNumber) {
   std::string members = "{\"a\": 0";
   for (int i = 0; i < 100'000; ++i) members += ", \"" + std::to_string(i) + "\": 0";

@@ -29,7 +29,7 @@ std::string_view known_path(std::string_view path, const Route* route) {
   return route != nullptr ? route->path : "other";
 }
 
-// What a field of a header may be, of a text that has parts of a client's.
+// The value that a field of a header may have, of a text that has parts of a client's.
 std::string header_text(std::string_view text) {
   constexpr std::size_t kMost = 1000;
   std::string field(text.substr(0, kMost));

@@ -10,7 +10,7 @@ namespace {
 
 using nlohmann::ordered_json;
 
-// What is kept is a body of a request, an answer and what they are in.
+// A kept text is a body of a request, an answer and what they are in.
 constexpr JsonLimits kLimits = {.depth = 80, .values = 4 << 20};
 
 ordered_json message_json(const ChatMessage& message) {

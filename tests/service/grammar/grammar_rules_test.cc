@@ -167,7 +167,8 @@ AnswerFormat lax_schema(std::string_view text) {
   return format;
 }
 
-// What clients' generators write, each with what is enforced of it and what is said not to be.
+// Schemas that clients' generators write, each with what is enforced of it and what is said not to
+// be.
 TEST_F(GrammarRules, WhatIsNotEnforcedIsNotedUnlessTheSchemaIsStrict) {
   struct Lax {
     std::string schema;
@@ -235,7 +236,7 @@ TEST_F(GrammarRules, WhatIsNotEnforcedIsNotedUnlessTheSchemaIsStrict) {
   }
 }
 
-// What narrows nothing is no reason to refuse a strict schema.
+// A keyword that narrows nothing is no reason to refuse a strict schema.
 TEST_F(GrammarRules, KeywordsThatSayNothingPass) {
   for (
       const char* schema : {
