@@ -1,6 +1,7 @@
 #include "cli/output.h"
 
 #include <fcntl.h>
+#include <signal.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -23,6 +24,8 @@ void remember(bool written) {
 }  // namespace
 
 void open_standard_streams() {
+  // A file at its limit (ulimit -f) fails its write, which is told, instead of ending the program.
+  ::signal(SIGXFSZ, SIG_IGN);
   // open() gives the lowest number that is free. Reading from 1 lets every write to it fail.
   const int modes[] = {O_RDONLY, O_RDONLY, O_WRONLY};
   for (int number = 0; number < 3; ++number) {

@@ -115,6 +115,20 @@ TEST_F(Cli, WritesGgufFilesThatInspectReads) {
   EXPECT_NE(kakeya("inspect " + file).out.find("BF16"), std::string::npos);
 }
 
+TEST_F(Cli, AFileAtItsLimitIsToldAndLeavesNothing) {
+  for (const char* target : {"/small.gguf --type q4_k", "/small"}) {
+    const std::string made = std::string(target).substr(0, std::string(target).find(' '));
+    const Outcome outcome = kakeya("quantize " + kDemo + folder_ + target, "", "ulimit -f 100; ");
+    EXPECT_EQ(outcome.exit_code, 2) << target << "\n" << outcome.err;
+    EXPECT_NE(outcome.err.find("too large"), std::string::npos) << outcome.err;
+    EXPECT_FALSE(std::filesystem::exists(folder_ + made)) << target;
+    for (const auto& entry : std::filesystem::directory_iterator(folder_)) {
+      EXPECT_EQ(entry.path().filename().string().find("partial"), std::string::npos)
+          << entry.path();
+    }
+  }
+}
+
 // Text for the models of these tests: a set's prompts, which are long enough.
 std::string prompts_file(const char* name) {
   return std::string(KAKEYA_SOURCE_DIR) + "/eval/data/" + name;

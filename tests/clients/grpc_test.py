@@ -197,6 +197,10 @@ class Calls(unittest.TestCase):
                 kv_policy=pb.KvPolicy(evicted=pb.EVICTED_DROP)))),
             (codes.INVALID_ARGUMENT, lambda: self.stub.TruncateSession(pb.TruncateSessionRequest(
                 session_id=session, length=21))),
+            (codes.INVALID_ARGUMENT, lambda: self.stub.TruncateSession(pb.TruncateSessionRequest(
+                session_id=session, length=2**63))),
+            (codes.INVALID_ARGUMENT, lambda: self.stub.ForkSession(pb.ForkSessionRequest(
+                session_id=session, length=2**64 - 1))),
             (codes.DEADLINE_EXCEEDED, lambda: self.stub.AppendTokens(pb.AppendTokensRequest(
                 session_id=session, token_ids=prompt(5, 1900)), timeout=0.001)),
         ]

@@ -1,7 +1,10 @@
 #include "wire/grpc/runtime_calls.h"
 
+#include <fmt/format.h>
+
 #include <chrono>
 #include <condition_variable>
+#include <limits>
 #include <memory>
 #include <mutex>
 #include <utility>
@@ -278,12 +281,29 @@ grpc::Status RuntimeCalls::GetSessionInfo(grpc::ServerContext* context,
   });
 }
 
+namespace {
+
+// A number of tokens, which no session has 2^63 of.
+Outcome<std::int64_t> read_length(std::uint64_t length) {
+  constexpr auto kMost = static_cast<std::uint64_t>(std::numeric_limits<std::int64_t>::max());
+  if (length <= kMost) return static_cast<std::int64_t>(length);
+  return tl::unexpected(
+      Refusal{.message = fmt::format("length: expected a number of tokens, got {}", length),
+              .parameter = "length"});
+}
+
+}  // namespace
+
 grpc::Status RuntimeCalls::ForkSession(grpc::ServerContext* context,
                                        const v1::ForkSessionRequest* request,
                                        v1::CreateSessionResponse* response) {
   return answer(*context, "ForkSession", true, [&](const std::string& owner) -> Outcome<void> {
     std::optional<std::int64_t> length;
-    if (request->has_length()) length = static_cast<std::int64_t>(request->length());
+    if (request->has_length()) {
+      auto asked = read_length(request->length());
+      if (!asked) return tl::unexpected(asked.error());
+      length = *asked;
+    }
     const service::NewSession wish = {.label = request->client_label()};
     return created(service_.sessions().fork(owner, request->session_id(), wish, length), response);
   });
@@ -293,8 +313,9 @@ grpc::Status RuntimeCalls::TruncateSession(grpc::ServerContext* context,
                                            const v1::TruncateSessionRequest* request,
                                            v1::GetSessionInfoResponse* response) {
   return answer(*context, "TruncateSession", false, [&](const std::string& owner) -> Outcome<void> {
-    const auto row = service_.sessions().truncate(owner, request->session_id(),
-                                                  static_cast<std::int64_t>(request->length()));
+    const auto length = read_length(request->length());
+    if (!length) return tl::unexpected(length.error());
+    const auto row = service_.sessions().truncate(owner, request->session_id(), *length);
     if (!row) return tl::unexpected(row.error());
     return describe(*row, response);
   });
