@@ -39,7 +39,7 @@ class Decimals {
  public:
   Decimals(Grammar& grammar, Limit least, std::optional<Limit> most, bool whole)
       : grammar_(grammar), least_(std::move(least)), most_(std::move(most)), whole_(whole) {
-    decimals_ = std::max(least_.decimals(), most_ ? most_->decimals() : 0);
+    decimals_ = std::max({decimals_, least_.decimals(), most_ ? most_->decimals() : 0});
   }
 
   Expression rules() {
@@ -129,7 +129,7 @@ class Decimals {
   const Limit least_;
   const std::optional<Limit> most_;
   const bool whole_;
-  std::size_t decimals_ = 0;  // behind them the limits have zeros
+  std::size_t decimals_ = 1;  // behind so many digits of a fraction the limits have zeros
   std::map<std::tuple<std::size_t, std::size_t, bool, bool>, RuleId> known_;
 };
 

@@ -174,8 +174,11 @@ TEST_F(FormatsOverHttp, CompletionsKeepToTheirFormToo) {
 
 TEST_F(FormatsOverHttp, RefusalsComeBeforeTheFirstToken) {
   const std::tuple<json, std::string, std::string> wrong[] = {
-      {{{"guided_json", {{"type", "array"}, {"uniqueItems", true}}}},
-       "guided_json",
+      {{{"response_format",
+         {{"type", "json_schema"},
+          {"json_schema",
+           {{"strict", true}, {"schema", {{"type", "array"}, {"uniqueItems", true}}}}}}}},
+       "response_format",
        "uniqueItems at #"},
       {{{"guided_regex", "("}}, "guided_regex", "regular expression"},
       {{{"response_format", {{"type", "json_object"}}}, {"min_tokens", 5}}, "min_tokens", "0"},
@@ -189,6 +192,18 @@ TEST_F(FormatsOverHttp, RefusalsComeBeforeTheFirstToken) {
     EXPECT_NE(answer["error"]["message"].get<std::string>().find(message), std::string::npos)
         << answer;
   }
+}
+
+// Outside strict mode the rest is enforced, and the answer says what is not.
+TEST_F(FormatsOverHttp, WhatIsNotEnforcedIsSaid) {
+  const json body = {{"messages", json::array({{{"role", "user"}, {"content", "Count."}}})},
+                     {"max_tokens", 20},
+                     {"guided_json", {{"enum", {"a", "b"}}, {"not", {{"const", "a"}}}}}};
+  test::HttpClient client(server_->port());
+  const auto answer = client.post(body);
+  EXPECT_EQ(answer.result_int(), 200U) << answer.body();
+  EXPECT_EQ(answer["X-Kakeya-Not-Enforced"], "not at #");
+  EXPECT_FALSE(answer["x-request-id"].empty());
 }
 
 }  // namespace
