@@ -7,6 +7,7 @@
 #include "runtime/scheduler_impl.h"
 
 namespace kakeya {
+
 void SchedulerImpl::run_pass() {
   const Workspace::Turn turn = engine_.workspace().take_turn();
   parts_.clear();

@@ -2,8 +2,11 @@
 // lower priority, which goes on later and gives what it would have given.
 #include <gtest/gtest.h>
 
+#include <chrono>
 #include <cstdint>
 #include <memory>
+#include <optional>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -81,6 +84,31 @@ TEST_F(Priorities, AHigherOneTakesThePlaceOfTheLastOfTheLowest) {
   EXPECT_EQ(ended_.back(), 1U);
   EXPECT_EQ(scheduler_->statistics().preemptions, 1);
   expect_answers();
+}
+
+// Its place is taken until its time is over.
+TEST_F(Priorities, TheTimeOfAPreemptedRequestGoesOn) {
+  using std::chrono::milliseconds;
+  open(1);
+  std::optional<StatusCode> ended;
+  Request low = request_of(1, 0);
+  low.deadline = std::chrono::steady_clock::now() + milliseconds(400);
+  low.on_end = [&ended](RequestId, const RequestResult& result) {
+    ASSERT_FALSE(result.status.has_value());
+    ended = result.status.error().code();
+  };
+  ASSERT_TRUE(scheduler_->add(std::move(low)).has_value());
+  run_until(5);
+  add(request_of(2, 1, 300));
+  while (!ended && ended_.empty()) {
+    ASSERT_TRUE(scheduler_->step().value());
+    std::this_thread::sleep_for(milliseconds(5));
+  }
+  EXPECT_EQ(scheduler_->statistics().preemptions, 1);
+  EXPECT_EQ(ended, StatusCode::kDeadlineExceeded);
+  EXPECT_TRUE(ended_.empty());
+  while (scheduler_->step().value()) {
+  }
 }
 
 TEST_F(Priorities, EqualsWait) {

@@ -195,8 +195,8 @@ TEST_F(CallWalks, AreReadAsTheCallThatTheyAre) {
                     demo_grammars().tokenizer.decode(ids, false));
     ASSERT_EQ(said, "") << shown;
     ASSERT_EQ(calls.size(), 1u) << shown;
-    const auto is_called = [&](const std::string& tool) {
-      return ordered_json::parse(tool)["function"]["name"] == calls[0].name;
+    const auto is_called = [&name = calls[0].name](const std::string& tool) {
+      return ordered_json::parse(tool)["function"]["name"] == name;
     };
     ASSERT_EQ(std::count_if(tools.begin(), tools.end(), is_called), 1) << shown << calls[0].name;
     ASSERT_TRUE(ordered_json::parse(calls[0].arguments, nullptr, false).is_object())

@@ -259,6 +259,30 @@ TEST_F(SessionsTest, AnEndFreesItsRowsAndNobodyElses) {
   EXPECT_GE(sessions().footprint(kOwner, other)->cached_tokens, 120);
 }
 
+TEST_F(SessionsTest, TheEndOfAForkLeavesItsParentsRows) {
+  start();
+  const std::string parent = open(kPlain, prompt(8, 150));
+  const std::int64_t before = sessions().footprint(kOwner, parent)->cached_tokens;
+  ASSERT_GE(before, 120);
+  for (const auto& length : {std::optional<std::int64_t>(), std::optional<std::int64_t>(130)}) {
+    const auto fork = sessions().fork(kOwner, parent, {}, length);
+    ASSERT_TRUE(fork.has_value()) << fork.error().message;
+    generate(fork->id, 20);
+    ASSERT_TRUE(sessions().close(kOwner, fork->id).has_value());
+    EXPECT_EQ(sessions().footprint(kOwner, parent)->cached_tokens, before);
+  }
+}
+
+TEST_F(SessionsTest, ASessionIsIdleFromItsLastUseOn) {
+  start("", {.idle_limit = std::chrono::duration<double>(0.8)});
+  const std::string used = open(kPlain, prompt(1, 30));
+  for (int i = 0; i < 10; ++i) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(200));
+    ASSERT_EQ(generate(used, 1).size(), 1U) << i;
+  }
+  EXPECT_EQ(sessions().expired(), 0);
+}
+
 TEST_F(SessionsTest, AnIdleSessionEndsAndABusyOneDoesNot) {
   start("", {.idle_limit = std::chrono::duration<double>(0.2)});
   const std::string idle = open(kPlain, prompt(1, 150));
