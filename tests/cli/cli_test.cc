@@ -139,9 +139,11 @@ done
 exec 3>&-
 wait $pid
 )script";
+  // The script goes elsewhere.
+  const std::string model = std::filesystem::absolute(KAKEYA_DEMO_MODEL);
   const std::string command =
-      "bash " + folder_ + "/script " + folder_ + " " + KAKEYA_BINARY + " run " + kDemoFlag +
-      "--chat -n 30000 --ctx 32768 --logit-bias 1:-100 --logit-bias 50:-100 --logit-bias 106:-100";
+      "bash " + folder_ + "/script " + folder_ + " " + KAKEYA_BINARY + " run --model " + model +
+      " --chat -n 30000 --ctx 32768 --logit-bias 1:-100 --logit-bias 50:-100 --logit-bias 106:-100";
   const int status = std::system(command.c_str());
   EXPECT_EQ(WEXITSTATUS(status), 0) << slurp(folder_ + "/notes");
   const std::string notes = slurp(folder_ + "/notes");

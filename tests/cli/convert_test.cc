@@ -116,7 +116,7 @@ TEST_F(Cli, WritesGgufFilesThatInspectReads) {
 }
 
 TEST_F(Cli, AFileAtItsLimitIsToldAndLeavesNothing) {
-  for (const char* target : {"/small.gguf --type q4_k", "/small"}) {
+  for (const char* target : {"/small.gguf --type q4_k_m", "/small"}) {
     const std::string made = std::string(target).substr(0, std::string(target).find(' '));
     const Outcome outcome = kakeya("quantize " + kDemo + folder_ + target, "", "ulimit -f 100; ");
     EXPECT_EQ(outcome.exit_code, 2) << target << "\n" << outcome.err;

@@ -203,7 +203,7 @@ class ResumeRestored : public Resume {
   }
   // With a projections/ of its own.
   std::string model() const {
-    const std::filesystem::path demo = KAKEYA_DEMO_MODEL;
+    const std::filesystem::path demo = std::filesystem::absolute(KAKEYA_DEMO_MODEL);
     const std::filesystem::path model = folder_ + "/restoring";
     std::filesystem::create_directories(projections_ + "/aux");
     for (const auto& entry : std::filesystem::directory_iterator(demo)) {

@@ -194,7 +194,7 @@ TEST_F(Cli, EveryFlagIsGivenByATest) {
                 flags);
   ASSERT_GT(flags.size(), 120u);
   std::string tests;
-  for (const char* folder : {"/tests/cli", "/tests/wire", "/tools"}) {
+  for (const char* folder : {"/tests/cli", "/tests/clients", "/tests/wire", "/tools"}) {
     for (const auto& file :
          std::filesystem::recursive_directory_iterator(KAKEYA_SOURCE_DIR + std::string(folder))) {
       const std::string name = file.path().filename();

@@ -50,6 +50,8 @@ TEST_F(Cli, RefusesToServeOtherMachinesWithOneLine) {
     expect_refusal(std::string("serve --host ") + host, "give --keys, --tls-cert and --tls-key");
   }
   expect_refusal("serve --host example.com", "--host must be an address");
+  expect_refusal("serve --prompt-cache-shared --trusted-proxy nonsense",
+                 "--trusted-proxy must be an address");
   expect_refusal("serve --tls-cert /dev/null", "--tls-key");
   expect_refusal("serve --tls-cert /dev/null --tls-key /dev/null", "--tls-cert must be");
   expect_refusal("serve --keys /dev/null", "there is no key");

@@ -28,8 +28,9 @@ class ModelNotes : public testing::Test {
                              "tokenizer_config.json", "chat_template.jinja"}) {
       std::filesystem::copy_file(std::string(KAKEYA_DEMO_MODEL) + "/" + name, folder_.path(name));
     }
-    std::filesystem::create_symlink(std::string(KAKEYA_DEMO_MODEL) + "/model.safetensors",
-                                    folder_.path("model.safetensors"));
+    std::filesystem::create_symlink(
+        std::filesystem::absolute(KAKEYA_DEMO_MODEL "/model.safetensors"),
+        folder_.path("model.safetensors"));
   }
 
   template <typename Change>
