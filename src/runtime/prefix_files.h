@@ -105,9 +105,9 @@ class PrefixFiles {
   // Gives rows from an offset on; an error ends the writing.
   using Fetch = std::function<Status(std::uint64_t offset, std::span<std::byte> bytes)>;
   // Writes a file, for which older ones are deleted beyond the limit, and where the disk is full.
-  // `read_all` is called when rows are no longer fetched; an error ends the writing. Errors: kResourceExhausted for one that
-  // is too large beside its parents, and for a disk that is full without the folder; those of
-  // `fetch`, of `read_all` and of SnapshotWriter.
+  // `read_all` is called when rows are no longer fetched; an error ends the writing. Errors:
+  // kResourceExhausted for one that is too large beside its parents, and for a disk that is full
+  // without the folder; those of `fetch`, of `read_all` and of SnapshotWriter.
   Status write(File file,
                const SnapshotKey& key,
                std::span<const TokenId> tokens,
