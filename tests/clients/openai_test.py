@@ -207,8 +207,13 @@ class OpenAi(unittest.TestCase):
         Person.model_validate_json(streamed)
         colour = self.ask(temperature=2, extra_body={"guided_choice": ["red", "blue"]})
         self.assertIn(colour.choices[0].message.content, ("red", "blue"))
+        unique = {"type": "array", "items": {"enum": [1]}, "maxItems": 2, "uniqueItems": True}
         with self.assertRaisesRegex(openai.BadRequestError, "uniqueItems at #"):
-            self.ask(extra_body={"guided_json": {"type": "array", "uniqueItems": True}})
+            self.ask(response_format={"type": "json_schema",
+                                      "json_schema": {"name": "unique", "strict": True, "schema": unique}})
+        raw = self.client.chat.completions.with_raw_response.create(
+            model="demo", messages=QUESTION, extra_body={"guided_json": unique})
+        self.assertEqual(raw.headers["x-kakeya-not-enforced"], "uniqueItems at #")
 
     def respond(self, **options):
         return self.client.responses.create(model="demo",
