@@ -62,13 +62,13 @@ SMOLLM2 := $(or $(KAKEYA_MODELS),build/models)/SmolLM2-135M-Instruct.Q4_1.gguf
 demo: build/release/build.ninja
 	cmake --build build/release --target kakeya_cli -j $(JOBS)
 	@if tools/fetch_model smollm2; then set -x; \
-	  $(BINARY) run --model $(SMOLLM2) --prompt 'What is the capital of Japan?'; \
-	  $(BINARY) run --model $(SMOLLM2) --prompt 'Which animal says meow?'; \
+	  $(BINARY) run $(SMOLLM2) 'What is the capital of Japan?'; \
+	  $(BINARY) run $(SMOLLM2) 'Which animal says meow?'; \
 	else echo 'Going on without it, with the demo model of the repository.'; fi
 	@echo 'A model with a drafter, which was trained for this repository (models/demo): several tokens a pass, the same text.'
-	@set -x; $(BINARY) run --model models/demo --prompt 'Count from 5 to 12.'
-	@set -x; $(BINARY) run --model models/demo --prompt "$$(cat examples/needle.txt)"
-	@echo "$(BINARY) serve --model FILE answers over HTTP: a page at http://127.0.0.1:8080, and as OpenAI's clients ask (docs/serving.md)."
+	@set -x; $(BINARY) run models/demo 'Count from 5 to 12.'
+	@set -x; $(BINARY) run models/demo "$$(cat examples/needle.txt)"
+	@echo "$(BINARY) serve FILE answers over HTTP: a page at http://127.0.0.1:8080, and as OpenAI's clients ask (docs/serving.md)."
 
 # The library without its Python package; what it needs of Python is pip.
 MLX_PACKAGE := $(if $(ON_A_MAC),mlx-metal,mlx-cpu)

@@ -1,4 +1,4 @@
-// kakeya chat: a conversation with a server, which holds the model.
+// kakeya chat: a conversation with a server, which holds the model, or with a model of its own.
 #include <fmt/format.h>
 
 #include <memory>
@@ -13,12 +13,14 @@
 #include "cli/terminal.h"
 #include "commands.h"
 #include "kakeya/status_macros.h"
+#include "run_flags.h"
 #include "wire/client/chat_client.h"
 
 namespace kakeya::cli {
 namespace {
 
 struct ChatFlags {
+  std::string model;  // empty: the server's
   ServerFlags server{.url = "http://127.0.0.1:8080"};
   std::string system;
   std::optional<double> temperature;
@@ -110,12 +112,37 @@ int chat(const ChatFlags& flags) {
   return talk(client, options, flags.system, interrupt);
 }
 
+// As run --chat, with the publisher's sampling, as a server has it.
+int chat_here(const CLI::App& command, const ChatFlags& flags) {
+  RunFlags run_flags;
+  run_flags.command = &command;
+  run_flags.system = flags.system;
+  run_flags.chat = true;
+  run_flags.recommended = true;
+  run_flags.model.model = flags.model;
+  run_flags.model.draft = "auto";
+  run_flags.model.prompt_cache = "auto";
+  if (flags.temperature) {
+    run_flags.text.generate.sampling.temperature = static_cast<float>(*flags.temperature);
+  }
+  if (flags.max_tokens) run_flags.text.generate.max_tokens = *flags.max_tokens;
+  return run(run_flags);
+}
+
 }  // namespace
 
 void add_chat_command(CLI::App& app, int& exit_code) {
-  CLI::App* command = app.add_subcommand("chat", "Talk to a server from a terminal");
+  CLI::App* command = app.add_subcommand("chat", "Talk to a server, or a model, from a terminal");
   auto flags = std::make_shared<ChatFlags>();
   add_server_flags(*command, flags->server, "The server");
+  command
+      ->add_option("-m,--model,model", flags->model,
+                   "A model folder or GGUF file to talk to here, as `kakeya run --chat` does with "
+                   "more flags (default: the server's)")
+      ->excludes("--url")
+      ->excludes("--key-file")
+      ->excludes("--tls-ca")
+      ->type_name("DIR");
   command->add_option("--system", flags->system, "System prompt")->type_name("TEXT");
   command
       ->add_option("--temperature", flags->temperature,
@@ -131,9 +158,12 @@ void add_chat_command(CLI::App& app, int& exit_code) {
       "\nExamples:\n"
       "  kakeya serve &                        a server on this machine, then:\n"
       "  kakeya chat --temperature 0\n"
+      "  kakeya chat DIR                       the model of DIR, without a server\n"
       "  kakeya chat --url https://localhost:8080 --tls-ca cert.pem --key-file key\n"
       "  kakeya chat --url unix:PATH           of `kakeya serve --socket PATH`");
-  command->callback([flags, &exit_code] { exit_code = chat(*flags); });
+  command->callback([command, flags, &exit_code] {
+    exit_code = flags->model.empty() ? chat(*flags) : chat_here(*command, *flags);
+  });
 }
 
 }  // namespace kakeya::cli

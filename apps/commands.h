@@ -5,6 +5,8 @@
 
 namespace kakeya::cli {
 
+struct RunFlags;
+
 // Each adds its subcommand to `app`; when it is chosen, its exit code is left in `exit_code`.
 void add_run_command(CLI::App& app, int& exit_code);
 void add_serve_command(CLI::App& app, int& exit_code);
@@ -15,5 +17,8 @@ void add_doctor_command(CLI::App& app, int& exit_code);
 void add_convert_command(CLI::App& app, int& exit_code);
 void add_quantize_command(CLI::App& app, int& exit_code);
 void add_completion_command(CLI::App& app, int& exit_code);
+
+// Runs `kakeya run` with flags that are checked here; returns its exit code.
+int run(RunFlags& flags);
 
 }  // namespace kakeya::cli

@@ -200,8 +200,11 @@ nlohmann::ordered_json machine_json(const Machine& machine) {
           {"read_gb_per_s", machine.read_gb_per_s}};
 }
 
-// Backends that add_emulated_backends() has named.
+// Backends that add_emulated_backends() has named, and MLX's on a CPU.
 bool is_for_tests(std::string_view backend) {
+#ifndef __APPLE__
+  if (backend == "mlx") return true;
+#endif
   return backend == "guarded" || backend == "cuda-emulated";
 }
 
@@ -213,10 +216,9 @@ void print_machine(const Machine& machine) {
   print("read bandwidth    {:.1f} GB/s now, all threads\n", machine.read_gb_per_s);
   print("backends         ");
   for (const BackendSupport& backend : machine.backends) {
+    if (is_for_tests(backend.name)) continue;
     print(" {}{}", backend.name,
-          is_for_tests(backend.name) ? " (for tests)"
-          : backend.missing.empty()  ? ""
-                                     : fmt::format(" (not available: {})", backend.missing));
+          backend.missing.empty() ? "" : fmt::format(" (not available: {})", backend.missing));
   }
   print("\n");
   for (const BackendSupport& backend : machine.backends) {
@@ -352,6 +354,7 @@ void add_doctor_command(CLI::App& app, int& exit_code) {
       app.add_subcommand("doctor", "What this machine can run, and what a model would take");
   auto flags = std::make_shared<DoctorFlags>();
   command->add_flag("--json", flags->json, "Print one JSON object");
+  add_leading_flags(*command, flags->model, true);
   add_model_flags(*command, flags->model);
   std::string names;
   for (const std::string_view name : shape_names()) names += " " + std::string(name);
@@ -363,8 +366,8 @@ void add_doctor_command(CLI::App& app, int& exit_code) {
   command->footer(
       "Examples:\n"
       "  kakeya doctor                                this machine, and what the demo model takes\n"
-      "  kakeya doctor --model DIR                    the bytes of DIR at several contexts\n"
-      "  kakeya doctor --model DIR --memory 16GB      the longest context that 16 GB hold\n"
+      "  kakeya doctor DIR                            the bytes of DIR at several contexts\n"
+      "  kakeya doctor DIR --memory 16GB              the longest context that 16 GB hold\n"
       "  kakeya doctor --shape llama3.1-8b            sizes before a download; also of a folder "
       "with\n"
       "                                               config.json alone, or half of a GGUF file");

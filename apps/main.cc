@@ -9,12 +9,14 @@
 #include <string>
 #include <string_view>
 #include <system_error>
+#include <vector>
 
 #include "backend/emulated/emulated_backends.h"
 #include "bench/bench_command.h"
 #include "bridge/bridge_command.h"
 #include "bus_error.h"
 #include "cli/command.h"
+#include "cli/foreign_flags.h"
 #include "cli/output.h"
 #include "cli/usage.h"
 #include "commands.h"
@@ -76,25 +78,35 @@ int run_program(int argc, char** argv) {
   // After the commands, which would inherit it.
   app.footer(
       "Examples:\n"
-      "  kakeya run --prompt \"Count from 5 to 12.\"      one answer of the demo model\n"
-      "  kakeya run --chat --model DIR                  a conversation\n"
-      "  kakeya serve                                   OpenAI's chat completions over HTTP\n"
-      "  kakeya chat                                    talk to such a server\n"
+      "  kakeya run \"Count from 5 to 12.\"               one answer of the demo model\n"
+      "  kakeya run DIR \"Why is the sky blue?\"         of a model's folder or GGUF file\n"
+      "  kakeya chat DIR                                a conversation\n"
+      "  kakeya serve DIR                               OpenAI's chat completions over HTTP\n"
+      "  kakeya chat                                    talk to a server that runs\n"
       "  kakeya doctor                                  what this machine can do\n"
       "  kakeya bench decode --shape gemma4-26b-a4b --layers 6\n"
       "  kakeya eval spec                               is speculation exact, and is it fast\n"
       "  kakeya quantize DIR OUT                        4 bits a weight\n"
       "\n`kakeya COMMAND --help` explains a command. Exit codes: 0 ok, 1 failed check, 2 bad "
       "input, 130 Ctrl-C.");
-  if (const std::string unknown = describe_unknown_command(app, argc, argv); !unknown.empty()) {
-    print_error("kakeya: {}\n", unknown);
+  std::vector<const char*> words(argv, argv + argc);
+  if (argc > 1 && std::string_view(argv[1]) == "help") {  // `kakeya help run`: kakeya run --help
+    words.erase(words.begin() + 1);
+    words.push_back("--help");
+  }
+  const int count = static_cast<int>(words.size());
+  for (const auto describe : {describe_unknown_command, describe_foreign_flag}) {
+    const std::string problem = describe(app, count, words.data());
+    if (problem.empty()) continue;
+    print_error("kakeya: {}\n", problem);
     return kExitBadInput;
   }
   take_plain_integers(app);
   try {
-    app.parse(argc, argv);
+    app.parse(count, words.data());
   } catch (const CLI::ParseError& failure) {
     if (failure.get_exit_code() == 0) return app.exit(failure);  // --help, --version
+    print_error("{}", describe_commands(app, failure));
     print_error("kakeya: {}\n", describe_usage_error(app, failure));
     return kExitBadInput;
   }

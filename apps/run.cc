@@ -345,14 +345,14 @@ int Runner::chat() {
 }
 
 Result<std::string> prompt_text(const RunFlags& flags) {
-  if (flags.given("--prompt")) {
+  if (flags.has_prompt) {
     if (flags.prompt.empty()) return bad_usage("the prompt is empty");
     return flags.prompt;
   }
   const bool from_stdin = flags.prompt_file.empty() || flags.prompt_file == "-";
   if (from_stdin && stdin_is_terminal()) {
     return bad_usage(
-        "there is no prompt: give --prompt TEXT, --prompt-file FILE, --chat, or "
+        "there is no prompt: give \"TEXT\", --prompt-file FILE, --chat, or "
         "text on standard input");
   }
   KAKEYA_ASSIGN_OR_RETURN(std::string text, read_text(from_stdin ? "-" : flags.prompt_file));
@@ -363,7 +363,10 @@ Result<std::string> prompt_text(const RunFlags& flags) {
   return text;
 }
 
+}  // namespace
+
 int run(RunFlags& flags) {
+  if (const Status taken = take_words(flags); !taken) return report(taken.error());
   if (const Status sound = check_flags(flags); !sound) return report(sound.error());
   std::string prompt;
   if (!flags.chat) {
@@ -399,19 +402,18 @@ int run(RunFlags& flags) {
   return flags.chat ? runner.chat() : runner.one_shot(prompt);
 }
 
-}  // namespace
-
 void add_run_command(CLI::App& app, int& exit_code) {
   CLI::App* command = app.add_subcommand("run", "Answer a prompt, or hold a conversation (--chat)");
   auto flags = std::make_shared<RunFlags>();
   add_run_flags(*command, *flags);
   command->footer(
       "Examples:\n"
-      "  kakeya run -p \"Write a Python function that adds two numbers.\"\n"
+      "  kakeya run \"Write a Python function that adds two numbers.\"\n"
+      "  kakeya run DIR \"Why is the sky blue?\"         DIR: a model's folder or GGUF file\n"
       "  echo \"Repeat: one two three\" | kakeya run --json\n"
       "  kakeya run --chat --recommended --seed 7 --memory 512MiB\n"
       "  kakeya run --chat --session talk.session\n"
-      "  kakeya run --json-schema person.json -p \"Name a person.\"");
+      "  kakeya run --json-schema person.json \"Name a person.\"");
   command->callback([flags, &exit_code] { exit_code = run(*flags); });
 }
 

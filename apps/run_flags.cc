@@ -2,6 +2,8 @@
 
 #include <charconv>
 #include <cstdio>
+#include <filesystem>
+#include <system_error>
 
 #include "cli/failure.h"
 #include "cli/report.h"
@@ -123,11 +125,57 @@ Status parse_logit_bias(const std::vector<std::string>& entries, SamplingOptions
   return {};
 }
 
+namespace {
+
+// True for a word that is, or is meant for, a model's folder or file.
+bool names_model(const std::string& word) {
+  std::error_code ignored;
+  if (std::filesystem::exists(word, ignored)) return true;
+  const bool is_one_word = word.find_first_of(" \t\n") == std::string::npos;
+  return is_one_word && (word.ends_with(".gguf") || word.find('/') != std::string::npos);
+}
+
+}  // namespace
+
+Status take_words(RunFlags& flags) {
+  flags.has_prompt = flags.given("--prompt");
+  if (flags.words.empty()) return {};
+  if (flags.words.size() > 2) {
+    return bad_usage("expected a model and a prompt, got {} words: put the prompt in quotes",
+                     flags.words.size());
+  }
+  const bool has_model = flags.words.size() == 2 || names_model(flags.words.front());
+  if (has_model) {
+    if (flags.given("--model")) {
+      return bad_usage("expected one model, got --model {} and {}", flags.model.model,
+                       flags.words.front());
+    }
+    flags.model.model = flags.words.front();
+    if (flags.words.size() == 1) return {};
+  }
+  const std::string& prompt = flags.words.back();
+  for (const char* other : {"--prompt", "--prompt-file", "--chat"}) {
+    if (flags.given(other)) {
+      return bad_usage("{} and the prompt '{}' exclude each other", other, prompt);
+    }
+  }
+  flags.prompt = prompt;
+  flags.has_prompt = true;
+  return {};
+}
+
 Status check_flags(const RunFlags& flags) {
-  constexpr const char* kPairs[][2] = {{"--chat", "--raw"},        {"--chat", "--trace"},
-                                       {"--chat", "--prompt"},     {"--chat", "--prompt-file"},
-                                       {"--raw", "--system"},      {"--raw", "--thinking"},
-                                       {"--raw", "--no-thinking"}, {"--raw", "--chat-template"}};
+  constexpr const char* kPairs[][2] = {{"--chat", "--raw"},
+                                       {"--chat", "--trace"},
+                                       {"--chat", "--prompt"},
+                                       {"--chat", "--prompt-file"},
+                                       {"--raw", "--system"},
+                                       {"--raw", "--thinking"},
+                                       {"--raw", "--no-thinking"},
+                                       {"--raw", "--chat-template"},
+                                       {"--ignore-eos", "--json-schema"},
+                                       {"--ignore-eos", "--grammar"},
+                                       {"--ignore-eos", "--regex"}};
   for (const auto& [one, other] : kPairs) {
     if (flags.given(one) && flags.given(other)) {
       return bad_usage("{} and {} exclude each other", one, other);
@@ -167,6 +215,10 @@ void recommend(const RunFlags& flags, const SamplingOptions& recommended, Sampli
 void add_run_flags(CLI::App& command, RunFlags& flags) {
   constexpr const char* kConversation = "Conversation";
   flags.command = &command;
+  command
+      .add_option("text", flags.words,
+                  "The prompt, as --prompt; before it a model, as --model: run DIR TEXT")
+      ->type_name("[DIR] [TEXT]");
   add_leading_flags(command, flags.model);
   auto* prompt = command.add_option("-p,--prompt", flags.prompt, "The prompt")->type_name("TEXT");
   command
@@ -176,13 +228,15 @@ void add_run_flags(CLI::App& command, RunFlags& flags) {
           "standard input")
       ->excludes(prompt)
       ->type_name("FILE");
-  command.add_flag("-c,--chat", flags.chat, "A conversation; each line of input is a message");
+  command.add_flag("--chat", flags.chat, "A conversation; each line of input is a message");
   command.add_option("--system", flags.system, "System message of the conversation")
       ->type_name("TEXT");
   command
       .add_option("-n,--max-tokens", flags.text.generate.max_tokens,
                   "Most tokens of a reply (default: 256)")
       ->type_name("N");
+  command.add_flag("--ignore-eos", flags.text.generate.ignore_model_stop_ids,
+                   "Go on after the model's end of a reply, to --max-tokens");
   command.add_flag("--json", flags.json,
                    "Print one JSON object instead of text; with --chat one a line for each reply");
   command.add_flag("--raw", flags.raw, "No chat template: continue the text as it is")

@@ -14,6 +14,7 @@ namespace kakeya::cli {
 
 struct RunFlags {
   ModelFlags model;
+  std::vector<std::string> words;  // by position: the model, the prompt, or both
   std::string prompt;
   std::string prompt_file;
   std::string system;
@@ -23,6 +24,7 @@ struct RunFlags {
   bool no_thinking = false;
   bool json = false;
   bool recommended = false;
+  bool has_prompt = false;  // also an empty one
   TextOptions text;
   std::vector<std::string> logit_bias;
   std::string draft_length = "auto";
@@ -33,14 +35,21 @@ struct RunFlags {
   std::string regex;
   const CLI::App* command = nullptr;
 
-  // True if this option was on the command line.
-  bool given(const char* option) const { return command->count(option) > 0; }
+  // True if the command has this option and it was on the command line.
+  bool given(const char* option) const {
+    const CLI::Option* const found = command->get_option_no_throw(option);
+    return found != nullptr && found->count() > 0;
+  }
 };
 
 void add_run_flags(CLI::App& command, RunFlags& flags);
 
 // The form that replies are held to. Errors: as read_text().
 Result<service::AnswerFormat> answer_format(const RunFlags& flags);
+
+// Takes `words` for the model and the prompt. One alone is the model if it is there or looks
+// like a path. Errors: kInvalidArgument if they were named by flags, too.
+Status take_words(RunFlags& flags);
 
 // Flags that exclude each other, and files that cannot be written: rather now than when the reply
 // is there.

@@ -414,7 +414,7 @@ void add_serve_command(CLI::App& app, int& exit_code) {
       "serve", "Answer over HTTP: a page for browsers, and what OpenAI's clients ask");
   auto flags = std::make_shared<ServeFlags>();
   service::ServiceOptions& service_options = flags->service;
-  add_leading_flags(*command, flags->model);
+  add_leading_flags(*command, flags->model, true);
   add_access_flags(*command, *flags);
   add_log_flags(*command, *flags);
   command
@@ -481,7 +481,7 @@ void add_serve_command(CLI::App& app, int& exit_code) {
       "Sampling that a request does not name is what the model's publisher recommends.\n"
       "\nExamples:\n"
       "  kakeya serve                          the demo model on http://127.0.0.1:8080\n"
-      "  kakeya serve --model DIR --ctx 4096 --memory 16GB --name gemma\n"
+      "  kakeya serve DIR --ctx 4096 --memory 16GB --name gemma\n"
       "  kakeya serve --new-key ann >> keys    a key for ann, then, for other machines:\n"
       "  kakeya serve --host 0.0.0.0 --keys keys --tls-cert cert.pem --tls-key key.pem\n"
       "  curl http://127.0.0.1:8080/v1/chat/completions -H 'Content-Type: application/json' \\\n"

@@ -76,9 +76,10 @@ void add_restore_flags(CLI::App& command, ModelFlags& flags) {
               "How the codes of restored rows are stored; types as above");
 }
 
-void add_engine_sources(CLI::App& command, ModelFlags& flags) {
+void add_engine_sources(CLI::App& command, ModelFlags& flags, bool by_position = false) {
   command
-      .add_option("-m,--model", flags.model, "Model folder or GGUF file (default: the demo model)")
+      .add_option(by_position ? "-m,--model,model" : "-m,--model", flags.model,
+                  "Model folder or GGUF file (default: the demo model)")
       ->type_name("DIR");
   command
       .add_option(
@@ -91,9 +92,16 @@ void add_engine_sources(CLI::App& command, ModelFlags& flags) {
 
 void add_context_flag(CLI::App& command, ModelFlags& flags) {
   command
-      .add_option("--ctx", flags.context,
+      .add_option("-c,--ctx", flags.context,
                   "Most tokens a session can hold (default: 8192 or the model's limit)")
       ->type_name("N");
+}
+
+// True for OWNER/NAME, as hubs call models.
+bool is_hub_name(std::string_view name) {
+  const std::size_t slash = name.find('/');
+  return slash != std::string_view::npos && slash > 0 && slash + 1 < name.size() &&
+         slash == name.rfind('/') && !name.starts_with('.') && !name.starts_with('~');
 }
 
 // The memory of the machine, or as much as the control group of the process may have.
@@ -125,8 +133,8 @@ int report(const Error& error) {
   return kExitBadInput;
 }
 
-void add_leading_flags(CLI::App& command, ModelFlags& flags) {
-  add_engine_sources(command, flags);
+void add_leading_flags(CLI::App& command, ModelFlags& flags, bool by_position) {
+  add_engine_sources(command, flags, by_position);
   add_context_flag(command, flags);
 }
 
@@ -328,7 +336,16 @@ Result<std::uint64_t> parse_prompt_cache(const std::string& text) {
 }  // namespace
 
 Result<std::string> model_path(const ModelFlags& flags) {
-  return flags.model.empty() ? default_model() : flags.model;
+  const std::string& model = flags.model;
+  if (model.empty()) return default_model();
+  std::error_code ignored;
+  if (is_hub_name(model) && !std::filesystem::exists(model, ignored)) {
+    return error(StatusCode::kNotFound,
+                 "{0}: expected a model's folder or GGUF file, got no such folder or file; "
+                 "`hf download {0} --local-dir DIR` fetches Hugging Face's into DIR",
+                 model);
+  }
+  return model;
 }
 
 Status check_session_flags(const ModelFlags& flags) {

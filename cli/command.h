@@ -64,8 +64,9 @@ struct ModelFlags {
   std::string prompt_cache_dir_bytes;  // empty: the engine's default
 };
 // --model, --memory and --ctx, for commands whose help begins with what everybody needs. Before the
-// functions below, which leave them out then.
-void add_leading_flags(CLI::App& command, ModelFlags& flags);
+// functions below, which leave them out then. `by_position`: `kakeya serve DIR` names the model,
+// too.
+void add_leading_flags(CLI::App& command, ModelFlags& flags, bool by_position = false);
 // Which model and how it is run.
 void add_engine_flags(CLI::App& command, ModelFlags& flags);
 // How its sessions keep keys and values.

@@ -75,21 +75,36 @@ std::string nearest_flag(const CLI::App& command, std::string_view word) {
   return nearest;
 }
 
+// The innermost command that the parser has found.
+const CLI::App& found_command(const CLI::App& app) {
+  const CLI::App* command = &app;
+  while (!command->get_subcommands().empty()) command = command->get_subcommands().front();
+  return *command;
+}
+
+bool wants_command(const CLI::App& app, const CLI::ParseError& failure) {
+  return dynamic_cast<const CLI::RequiredError*>(&failure) != nullptr &&
+         found_command(app).get_require_subcommand_min() > 0;
+}
+
 }  // namespace
 
+std::string describe_commands(const CLI::App& app, const CLI::ParseError& failure) {
+  return wants_command(app, failure) ? app.help() + "\n" : "";
+}
+
 std::string describe_usage_error(const CLI::App& app, const CLI::ParseError& failure) {
-  const CLI::App* command = &app;
+  const CLI::App* const command = &found_command(app);
   std::string name = app.get_name();
-  while (!command->get_subcommands().empty()) {
-    command = command->get_subcommands().front();
-    name += " " + command->get_name();
+  for (const CLI::App* below = &app; !below->get_subcommands().empty();) {
+    below = below->get_subcommands().front();
+    name += " " + below->get_name();
   }
-  std::string problem = failure.what();
+  std::string problem = wants_command(app, failure) ? "expected a command" : failure.what();
   const std::vector<std::string> unexpected = command->remaining();
   if (dynamic_cast<const CLI::ExtrasError*>(&failure) != nullptr && !unexpected.empty()) {
     const std::string& word = unexpected.front();
-    const bool is_text = !word.starts_with('-') && command->get_option_no_throw("--prompt");
-    const std::string flag = is_text ? "--prompt TEXT" : nearest_flag(*command, word);
+    const std::string flag = nearest_flag(*command, word);
     problem = fmt::format("unexpected argument '{}'", word);
     if (!flag.empty()) problem += fmt::format("; did you mean {}?", flag);
   }

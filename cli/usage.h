@@ -10,6 +10,9 @@ namespace kakeya::cli {
 // for: "unexpected argument '--max_tokens'; did you mean --max-tokens? (see kakeya run --help)".
 std::string describe_usage_error(const CLI::App& app, const CLI::ParseError& failure);
 
+// Lists the commands where one is wanted and none was given; else empty.
+std::string describe_commands(const CLI::App& app, const CLI::ParseError& failure);
+
 // Names the word of a command line that stands where a command is wanted and is none, with a
 // command that it may have been meant for: "there is no command 'bench decod'; did you mean decode?
 // (see kakeya bench --help)". CLI11 says "a subcommand is required" there. Empty: none is wrong.

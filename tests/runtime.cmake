@@ -16,7 +16,7 @@ if(NOT KAKEYA_SANITIZE)
   kakeya_test(memory_test runtime/allocation_hook.cc runtime/memory_test.cc)
 endif()
 
-kakeya_test(cli_test cli/cli_test.cc cli/eval_niah_test.cc cli/eval_resume_test.cc cli/eval_runs_test.cc cli/eval_tasks_test.cc cli/convert_test.cc cli/flags_test.cc cli/memory_flags_test.cc cli/output_test.cc
+kakeya_test(cli_test cli/cli_test.cc cli/eval_niah_test.cc cli/eval_resume_test.cc cli/eval_runs_test.cc cli/eval_tasks_test.cc cli/convert_test.cc cli/flags_test.cc cli/foreign_flags_test.cc cli/memory_flags_test.cc cli/output_test.cc
             cli/bad_inputs_test.cc
             cli/bridge_test.cc
             cli/cuda_test.cc
@@ -25,7 +25,8 @@ kakeya_test(cli_test cli/cli_test.cc cli/eval_niah_test.cc cli/eval_resume_test.
             cli/serve_test.cc
             cli/session_file_test.cc
             cli/texts_test.cc
-            ${PROJECT_SOURCE_DIR}/cli/flag_names.cc)
+            ${PROJECT_SOURCE_DIR}/cli/flag_names.cc
+            ${PROJECT_SOURCE_DIR}/cli/foreign_flags.cc)
 target_include_directories(cli_test PRIVATE ${PROJECT_SOURCE_DIR})
 target_compile_definitions(cli_test PRIVATE KAKEYA_BINARY="$<TARGET_FILE:kakeya_cli>"
                                             KAKEYA_VERSION="${PROJECT_VERSION}")

@@ -108,7 +108,7 @@ void add_data_flags(CLI::App& command, DrafterTraining& training) {
       ->type_name("N");
   command.add_option("--reply-tokens", training.reply_tokens, "Most of a reply (default: 96)")
       ->type_name("N");
-  command.add_option("--out", training.out, "New folder for the drafter")
+  command.add_option("-o,--out", training.out, "New folder for the drafter")
       ->required()
       ->type_name("DIR");
   command

@@ -1,5 +1,8 @@
 // The kakeya-train program: trains what the engine uses beside a model.
+#include <fmt/format.h>
+
 #include <CLI/CLI.hpp>
+#include <cstdio>
 #include <exception>
 #include <new>
 #include <string>
@@ -44,6 +47,7 @@ int run_program(int argc, char** argv) {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& failure) {
     if (failure.get_exit_code() == 0) return app.exit(failure);  // --help, --version
+    fmt::print(stderr, "{}", cli::describe_commands(app, failure));
     return report_failure(cli::describe_usage_error(app, failure));
   }
   Status done;

@@ -196,7 +196,7 @@ void add_common_flags(CLI::App& command, ProjectionFlags& flags) {
       .add_option("--draft", training.engine.draft.source,
                   "Folder of the drafter that features come from (default: the model's drafter/)")
       ->type_name("DIR");
-  command.add_option("--out", training.out, "New folder for the projection")
+  command.add_option("-o,--out", training.out, "New folder for the projection")
       ->required()
       ->type_name("DIR");
   command

@@ -113,7 +113,7 @@ void add_eval_report_command(CLI::App& eval, int& exit_code) {
       ->required();
   command->add_option("--against", flags->against, "The same reports of an earlier run")
       ->type_name("DIR|REPORT.json ...");
-  command->add_option("--out", flags->out, "The page (default: report.html)")
+  command->add_option("-o,--out", flags->out, "The page (default: report.html)")
       ->type_name("FILE.html");
   command->footer(
       "The page needs no other file and no network. With --against each claim that both runs have\n"

@@ -190,4 +190,4 @@ def test_a_model_that_is_not_there_is_the_server_s_line(tmp_path):
     ended = subprocess.run([sys.executable, "-m", "kakeya.serve_ray", "--model", "none", "--port", "8499"], cwd=tmp_path,
                            capture_output=True, text=True, timeout=180)
     assert ended.returncode == 2
-    assert ended.stderr == f"kakeya: {tmp_path}/none/config.json: expected a model's configuration, got no such file\n"
+    assert ended.stderr == f"kakeya: {tmp_path}/none: expected a model's folder or GGUF file, got no such folder or file\n"

@@ -288,6 +288,10 @@ Result<ModelConfig> load_model_config(const std::string& dir) {
   }
   const std::string path = dir + "/config.json";
   std::error_code unreadable;
+  if (!std::filesystem::exists(dir, unreadable)) {
+    return error(StatusCode::kNotFound,
+                 "{}: expected a model's folder or GGUF file, got no such folder or file", dir);
+  }
   if (std::filesystem::is_regular_file(dir, unreadable)) {
     return invalid_argument("{}: expected a model's folder or a file FILE.gguf", dir);
   }
