@@ -31,15 +31,8 @@ std::shared_ptr<CompileQueue::Job> CompileQueue::join(const std::string& key,
                                                       Compile compile) {
   const auto known = jobs_.find(key);
   if (known != jobs_.end()) return known->second;
-  if (turns_.size() > kMostClients) {
-    std::erase_if(turns_, [this](const auto& entry) { return entry.second <= turn_; });
-  }
-  // A client's next one has the turn behind its last, or behind the one that began last if that is
-  // later (start-time fair queueing).
-  std::uint64_t& last = turns_[client];
-  last = std::max(last, turn_) + 1;
-  auto job =
-      std::make_shared<Job>(Job{.compile = std::move(compile), .is_small = is_small, .turn = last});
+  auto job = std::make_shared<Job>(
+      Job{.compile = std::move(compile), .is_small = is_small, .turn = turns_.next(client)});
   jobs_.emplace(key, job);
   if (threads_.empty()) {
     for (const bool takes_large : {false, true}) {
@@ -92,7 +85,7 @@ void CompileQueue::work(bool takes_large) {
     const std::string key = found->first;
     const std::shared_ptr<Job> job = found->second;
     job->is_running = true;
-    turn_ = std::max(turn_, job->turn);
+    turns_.begin(job->turn);
     lock.unlock();
     Compiled made = job->compile();
     lock.lock();

@@ -2,11 +2,9 @@
 // longer than his deadline.
 #pragma once
 
-#include <chrono>
 #include <condition_variable>
 #include <cstdint>
 #include <functional>
-#include <list>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -15,17 +13,13 @@
 #include <thread>
 #include <vector>
 
+#include "base/fair_turns.h"
 #include "kakeya/status.h"
+#include "service/grammar/compile_terms.h"
 
 namespace kakeya::service {
 
 class CompiledGrammar;
-
-// For whom a grammar is compiled, and until when he waits for it.
-struct CompileTerms {
-  std::string client = {};
-  std::optional<std::chrono::steady_clock::time_point> deadline = {};
-};
 
 // Thread-safe. Two threads compile, less urgent than passes; one of them takes small grammars only.
 // What is being compiled cannot be stopped: who waited is told when his time is over, and what
@@ -68,13 +62,10 @@ class CompileQueue {
   // The job whose turn it is; the end: there is none.
   Jobs::iterator next(bool takes_large);
 
-  static constexpr std::size_t kMostClients = 4096;
-
   mutable std::mutex mutex_;  // of what is below
   std::condition_variable changed_;
-  Jobs jobs_;                                   // by key; without those that are done
-  std::map<std::string, std::uint64_t> turns_;  // the last one that a client has got
-  std::uint64_t turn_ = 0;                      // of the job that began last
+  Jobs jobs_;  // by key; without those that are done
+  FairTurns turns_;
   bool stopped_ = false;
   std::vector<std::thread> threads_;
 };

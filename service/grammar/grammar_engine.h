@@ -15,7 +15,7 @@
 #include "kakeya/tokenizer.h"
 #include "kakeya/types.h"
 #include "service/grammar/answer_format.h"
-#include "service/grammar/compile_queue.h"
+#include "service/grammar/compile_terms.h"
 #include "service/thought_markers.h"
 
 namespace kakeya::service {

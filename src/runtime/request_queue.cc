@@ -90,13 +90,8 @@ void RequestQueue::take_arrived() {
   for (std::unique_ptr<Sequence>& sequence : arrived_) {
     const Request& request = sequence->request;
     if (request.deadline) earliest_ = std::min(earliest_, *request.deadline);
-    Turns& turns = turns_of(request.priority);
-    if (turns.last.size() > kMostClients) {
-      std::erase_if(turns.last, [&](const auto& entry) { return entry.second <= turns.started; });
-    }
-    std::uint64_t& last = turns.last[request.client];
-    last = std::max(last, turns.started) + 1;
-    waiting_.emplace(Place{request.priority, last}, std::move(sequence));
+    const std::uint64_t turn = turns_of(request.priority).of_clients.next(request.client);
+    waiting_.emplace(Place{request.priority, turn}, std::move(sequence));
   }
   arrived_.clear();
 }
@@ -137,7 +132,7 @@ std::unique_ptr<Sequence> RequestQueue::drop_front() {
   const Place place = next_->first;
   std::unique_ptr<Sequence> sequence = std::move(next_->second);
   Turns& turns = turns_of(place.priority);
-  turns.started = std::max(turns.started, place.turn);
+  turns.of_clients.begin(place.turn);
   turns.since = Clock::now();
   if (place.priority != waiting_.begin()->first.priority) {
     sequence->passed_by = true;

@@ -19,6 +19,7 @@
 #include <mutex>
 #include <vector>
 
+#include "base/fair_turns.h"
 #include "kakeya/scheduler.h"
 #include "kakeya/status.h"
 #include "runtime/sequence.h"
@@ -101,9 +102,6 @@ class RequestQueue {
   bool claimed_ = false;
   Status closed_;  // an error: closed
 
-  // Clients that are remembered though none of their requests waits.
-  static constexpr std::size_t kMostClients = 4096;
-
   // Where a request stands: higher priorities first, then lower turns.
   struct Place {
     int priority = 0;
@@ -113,12 +111,10 @@ class RequestQueue {
       return priority != other.priority ? priority > other.priority : turn < other.turn;
     }
   };
-  // Turns of one priority: a client's next request has the one behind its last, or behind whoever
-  // started last if that is later (start-time fair queueing).
+  // Turns of one priority.
   struct Turns {
-    std::uint64_t started = 0;
-    Clock::time_point since = {};                    // none of them has started, though one waited
-    std::map<std::string, std::uint64_t> last = {};  // of each client that waits, and some more
+    FairTurns of_clients = {};
+    Clock::time_point since = {};  // none of them has started, though one waited
   };
 
   using Waiting = std::multimap<Place, std::unique_ptr<Sequence>>;
