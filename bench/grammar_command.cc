@@ -12,6 +12,7 @@
 
 #include "base/clock.h"
 #include "base/status.h"
+#include "base/token_mask.h"
 #include "bench/bench_flags.h"
 #include "cli/output.h"
 #include "cli/provenance.h"
@@ -82,7 +83,7 @@ double percentile(Microseconds times, double share) {
 TokenId any_allowed(const std::vector<std::uint32_t>& mask, std::mt19937& random) {
   for (;;) {
     const std::size_t id = random() % (mask.size() * 32);
-    if ((mask[id / 32] >> (id % 32) & 1U) != 0) return static_cast<TokenId>(id);
+    if (is_allowed(mask, id)) return static_cast<TokenId>(id);
     const auto word =
         std::ranges::find_if(mask.begin() + static_cast<std::ptrdiff_t>(id / 32), mask.end(),
                              [](std::uint32_t bits) { return bits != 0; });

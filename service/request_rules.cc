@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "base/token_mask.h"
+
 namespace kakeya::service {
 namespace {
 
@@ -37,10 +39,7 @@ class RuleConstraint final : public Constraint {
 
  private:
   void set(std::span<std::uint32_t> mask, TokenId id, bool allowed) const {
-    if (id < 0 || id >= vocab_size_) return;
-    const std::uint32_t bit = std::uint32_t{1} << (id % 32);
-    std::uint32_t& word = mask[static_cast<std::size_t>(id) / 32];
-    word = allowed ? word | bit : word & ~bit;
+    if (id >= 0 && id < vocab_size_) set_allowed(mask, id, allowed);
   }
 
   const TokenRules rules_;

@@ -5,14 +5,10 @@
 #include <utility>
 #include <vector>
 
+#include "base/token_mask.h"
+
 namespace kakeya::service {
 namespace {
-
-void allow(std::span<std::uint32_t> mask, TokenId id, bool allowed) {
-  const std::uint32_t bit = std::uint32_t{1} << (static_cast<std::uint32_t>(id) % 32);
-  std::uint32_t& word = mask[static_cast<std::size_t>(id) / 32];
-  word = allowed ? word | bit : word & ~bit;
-}
 
 class ThoughtBudget final : public Constraint {
  public:
@@ -31,13 +27,13 @@ class ThoughtBudget final : public Constraint {
     const State& now = states_.back();
     if (must_end(now)) {
       std::ranges::fill(mask, 0U);
-      allow(mask, markers_.end, true);
+      set_allowed(mask, markers_.end, true);
       return true;
     }
     const bool is_masked = rules_ != nullptr && rules_->fill_mask(mask);
     if (!must_not_begin(now)) return is_masked;
     if (!is_masked) std::ranges::fill(mask, ~std::uint32_t{0});
-    allow(mask, markers_.begin, false);
+    set_allowed(mask, markers_.begin, false);
     return true;
   }
 

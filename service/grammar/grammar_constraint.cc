@@ -7,20 +7,10 @@
 #include <utility>
 
 #include "base/clock.h"
+#include "base/token_mask.h"
 
 namespace kakeya::service {
 namespace {
-
-void set(std::span<std::uint32_t> mask, TokenId id, bool allowed) {
-  const std::uint32_t bit = std::uint32_t{1} << (static_cast<std::uint32_t>(id) % 32);
-  std::uint32_t& word = mask[static_cast<std::size_t>(id) / 32];
-  word = allowed ? word | bit : word & ~bit;
-}
-
-bool is_set(const std::vector<std::uint32_t>& mask, TokenId id) {
-  return (mask[static_cast<std::size_t>(id) / 32] >> (static_cast<std::uint32_t>(id) % 32) & 1U) !=
-         0;
-}
 
 // A token and its mask within this are made where they are asked for.
 constexpr double kQuickSeconds = 0.002;
@@ -116,7 +106,7 @@ bool GrammarConstraint::fill(std::span<std::uint32_t> mask) {
 bool GrammarConstraint::take(TokenId id) {
   wait();
   if (std::exchange(has_mask_, false) && matching_->seconds > kQuickSeconds) {
-    if (matching_->masks && !is_set(matching_->mask, id)) {
+    if (matching_->masks && !is_allowed(matching_->mask, static_cast<std::size_t>(id))) {
       has_mask_ = true;
       return false;
     }
@@ -145,14 +135,14 @@ bool GrammarConstraint::fill_mask(std::span<std::uint32_t> mask) {
   if (phase == Phase::kThought) {
     // An answer that ended here would have none of what was asked for.
     std::ranges::fill(mask, ~std::uint32_t{0});
-    for (const int id : stop_ids_) set(mask, id, false);
+    for (const int id : stop_ids_) set_allowed(mask, id, false);
     return true;
   }
   const bool masked = fill(mask);
   if (!masked || !markers_ || phase == Phase::kAnswer) return masked;
-  set(mask, markers_->begin, true);
+  set_allowed(mask, markers_->begin, true);
   if (phase == Phase::kBehindThought) {
-    for (const TokenId id : markers_->line_ends) set(mask, id, true);
+    for (const TokenId id : markers_->line_ends) set_allowed(mask, id, true);
   }
   return true;
 }

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "base/memory_budget.h"
+#include "base/token_mask.h"
 #include "kakeya/constraint.h"
 #include "kakeya/options.h"
 #include "kakeya/status.h"
@@ -117,7 +118,7 @@ class Sampler {
   void roll_back(std::int64_t count);
   // Asks the constraint what it allows; false: everything, then mask_ does not count.
   Result<bool> fill_mask();
-  bool is_allowed(std::size_t id) const { return (mask_[id / 32] >> (id % 32) & 1U) != 0; }
+  bool is_allowed(std::size_t id) const { return kakeya::is_allowed(mask_, id); }
   // Applies the mask; true if any token is left.
   bool apply_mask(std::span<float> logits) const;
   void apply_bias_and_penalties(std::span<float> logits) const;

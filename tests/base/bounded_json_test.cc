@@ -6,9 +6,10 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <ctime>
 #include <random>
 #include <string>
+
+#include "base/clock.h"
 
 namespace kakeya {
 namespace {
@@ -42,12 +43,6 @@ std::string random_json(std::mt19937& random, int depth) {
     text += random_json(random, depth - 1);
   }
   return text + (kind == 6 ? "]" : "}");
-}
-
-double cpu_seconds() {
-  timespec now = {};
-  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
-  return static_cast<double>(now.tv_sec) + 1e-9 * static_cast<double>(now.tv_nsec);
 }
 
 TEST(BoundedJson, ReadsWhatNlohmannReads) {
@@ -91,10 +86,10 @@ TEST(BoundedJson, TakesTimeByTheBytes) {
     same += ",\"a\":1";
     others += fmt::format(",\"{}\":1", i);
   }
-  const double begin = cpu_seconds();
+  const ThreadTime time;
   EXPECT_EQ(read_json(same + "}")->size(), 1U);
   EXPECT_EQ(read_json(others + "}")->size(), 250'001U);
-  EXPECT_LT(cpu_seconds() - begin, 10.0);
+  EXPECT_LT(time.seconds(), 10.0);
 }
 
 }  // namespace

@@ -1,8 +1,7 @@
 // Templates that make single steps expensive: each ends with an error before a second is over.
 #include <gmock/gmock.h>
 
-#include <ctime>
-
+#include "base/clock.h"
 #include "text/chat_template.h"
 #include "text/text_test_util.h"
 
@@ -17,12 +16,6 @@ constexpr double kMaxTemplateSeconds = 20;
 constexpr double kMaxTemplateSeconds = 1;
 #endif
 
-double template_seconds() {
-  timespec time = {};
-  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);
-  return static_cast<double>(time.tv_sec) + 1e-9 * static_cast<double>(time.tv_nsec);
-}
-
 // The limit of time is far off: the steps must tell.
 void expect_costs_too_much(const std::string& source) {
   const auto parsed = ChatTemplate::parse(source);
@@ -30,9 +23,9 @@ void expect_costs_too_much(const std::string& source) {
   RenderOptions options;
   options.limits.max_seconds = 1000;
   options.limits.max_steps /= 4;
-  const double start = template_seconds();
+  const ThreadTime time;
   const auto text = parsed->render(nlohmann::ordered_json::object(), options);
-  const double elapsed = template_seconds() - start;
+  const double elapsed = time.seconds();
   const std::string what = source.substr(0, 200);
   EXPECT_LT(elapsed, kMaxTemplateSeconds) << what;
   ASSERT_FALSE(text.has_value()) << what << ": " << text->substr(0, 100);

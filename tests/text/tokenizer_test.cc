@@ -1,10 +1,10 @@
 // Properties and limits of the tokenizer: round trips, streaming, hostile files, time.
 #include "kakeya/tokenizer.h"
 
-#include <ctime>
 #include <functional>
 #include <thread>
 
+#include "base/clock.h"
 #include "text/text_test_util.h"
 
 namespace kakeya {
@@ -366,18 +366,11 @@ constexpr double kMaxSeconds = 10.0;
 constexpr double kMaxSeconds = 1.0;
 #endif
 
-// Seconds that this thread computed: what the machine's other users take does not count.
-double thread_seconds() {
-  timespec time = {};
-  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);
-  return static_cast<double>(time.tv_sec) + 1e-9 * static_cast<double>(time.tv_nsec);
-}
-
 // Measured at well under half of the limit in a release build; quadratic work takes hours.
 void expect_fast(const Tokenizer& tokenizer, const std::string& text, const std::string& what) {
-  const double start = thread_seconds();
+  const ThreadTime time;
   const Ids ids = tokenizer.encode(text).value();
-  const double elapsed = thread_seconds() - start;
+  const double elapsed = time.seconds();
   EXPECT_EQ(tokenizer.decode(ids), text) << what;
   EXPECT_LT(elapsed, kMaxSeconds) << what;
   ::testing::Test::RecordProperty(what, static_cast<int>(elapsed * 1e6));
@@ -401,9 +394,9 @@ TEST(Tokenizer, HalfAMegabyteOfCombiningCharactersTakesNoQuadraticTime) {
   const Tokenizer qwen = load_tokenizer(data_path("text/byte_level.json"));
   std::string text = "a";
   for (int i = 0; i < 1 << 17; ++i) text += "\u0301\u0323";
-  const double start = thread_seconds();
+  const ThreadTime time;
   qwen.encode(text).value();
-  EXPECT_LT(thread_seconds() - start, 10.0 * kMaxSeconds);
+  EXPECT_LT(time.seconds(), 10.0 * kMaxSeconds);
 }
 
 // A file's own replacements and expressions are bounded as a whole, and say so instead of giving

@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/token_mask.h"
 #include "service/answer_splitter.h"
 #include "service/grammar/call_rules.h"
 #include "service/grammar/grammar_test.h"
@@ -148,8 +149,7 @@ class CallWalks : public GrammarTest {
     const bool is_masked = constraint.fill_mask(mask);
     std::vector<TokenId> allowed;
     for (TokenId id = 0; id < DemoGrammars::kVocabulary; ++id) {
-      const auto word = mask[static_cast<std::size_t>(id) / 32];
-      if (!is_masked || (word >> (id % 32) & 1U) != 0) allowed.push_back(id);
+      if (!is_masked || is_allowed(mask, static_cast<std::size_t>(id))) allowed.push_back(id);
     }
     return allowed.at(below(allowed.size()));
   }

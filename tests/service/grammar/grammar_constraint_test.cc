@@ -10,6 +10,7 @@
 #include <thread>
 #include <vector>
 
+#include "base/token_mask.h"
 #include "service/grammar/grammar_test.h"
 #include "service/thinking_model.h"
 
@@ -28,7 +29,7 @@ std::vector<std::uint32_t> mask_of(Constraint& constraint) {
 }
 
 bool is_in(const std::vector<std::uint32_t>& mask, TokenId id) {
-  return (mask[static_cast<std::size_t>(id) / 32] >> (id % 32) & 1U) != 0;
+  return is_allowed(mask, static_cast<std::size_t>(id));
 }
 
 const AnswerFormat kFormats[] = {

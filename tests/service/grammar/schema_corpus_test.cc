@@ -12,6 +12,7 @@
 #include <string>
 #include <vector>
 
+#include "base/token_mask.h"
 #include "service/grammar/grammar_test.h"
 
 namespace kakeya::service {
@@ -45,8 +46,7 @@ std::optional<std::string> walk(const CompiledGrammar& grammar, std::mt19937& ra
   for (int step = 0; step < kMostTokens; ++step) {
     std::ranges::fill(mask, 0U);
     if (!constraint->fill_mask(mask)) ADD_FAILURE() << "everything is allowed behind " << text;
-    const auto stop = static_cast<std::size_t>(DemoGrammars::kStop);
-    if ((mask[stop / 32] >> (stop % 32) & 1U) != 0) return text;
+    if (is_allowed(mask, static_cast<std::size_t>(DemoGrammars::kStop))) return text;
     std::vector<TokenId> allowed;
     for (std::size_t word = 0; word < mask.size(); ++word) {
       for (std::uint32_t left = mask[word]; left != 0; left &= left - 1) {
