@@ -4,7 +4,8 @@
 
 #include <algorithm>
 #include <iterator>
-#include <vector>
+
+#include "cli/usage.h"
 
 namespace kakeya::cli {
 namespace {
@@ -121,27 +122,6 @@ constexpr ForeignFlag kForeignFlags[] = {
     {"--keepalive", "", "a server keeps its model"},
 };
 
-// The command that the words name, and the place behind its name.
-struct Named {
-  const CLI::App* command = nullptr;
-  std::string path = {};
-  int words = 1;
-};
-
-Named command_of(const CLI::App& app, int argc, const char* const* argv) {
-  Named named = {.command = &app, .path = app.get_name()};
-  while (named.words < argc) {
-    const std::string word = argv[named.words];
-    const auto below = named.command->get_subcommands(
-        [&](const CLI::App* candidate) { return candidate->check_name(word); });
-    if (below.empty()) break;
-    named.command = below.front();
-    named.path += " " + word;
-    ++named.words;
-  }
-  return named;
-}
-
 bool has_flag(const CLI::App& command, std::string_view name) {
   return command.get_option_no_throw(std::string(name)) != nullptr;
 }
@@ -156,7 +136,7 @@ std::string owner_of(const CLI::App& app, std::string_view flag) {
   return "";
 }
 
-std::string described(const CLI::App& app, const Named& named, const ForeignFlag& foreign) {
+std::string described(const CLI::App& app, const NamedCommand& named, const ForeignFlag& foreign) {
   std::string text(foreign.name);
   text += foreign.flag.empty() ? " is not needed here" : fmt::format(" is {} here", foreign.flag);
   if (!foreign.flag.empty() && !has_flag(*named.command, foreign.flag)) {
@@ -164,7 +144,7 @@ std::string described(const CLI::App& app, const Named& named, const ForeignFlag
     if (!owner.empty()) text += fmt::format(", of `{} {}`", app.get_name(), owner);
   }
   if (!foreign.words.empty()) text += fmt::format(": {}", foreign.words);
-  return fmt::format("{} (see {} --help)", text, named.path);
+  return fmt::format("{} (see {} --help)", text, named.name);
 }
 
 }  // namespace
@@ -174,7 +154,7 @@ std::span<const ForeignFlag> foreign_flags() {
 }
 
 std::string describe_foreign_flag(const CLI::App& app, int argc, const char* const* argv) {
-  const Named named = command_of(app, argc, argv);
+  const NamedCommand named = named_command(app, argc, argv);
   if (named.command == &app) return "";
   for (int i = named.words; i < argc; ++i) {
     const std::string_view word = argv[i];

@@ -76,15 +76,18 @@ std::string nearest_flag(const CLI::App& command, std::string_view word) {
 }
 
 // The innermost command that the parser has found.
-const CLI::App& found_command(const CLI::App& app) {
-  const CLI::App* command = &app;
-  while (!command->get_subcommands().empty()) command = command->get_subcommands().front();
-  return *command;
+NamedCommand found_command(const CLI::App& app) {
+  NamedCommand found = {.command = &app, .name = app.get_name()};
+  while (!found.command->get_subcommands().empty()) {
+    found.command = found.command->get_subcommands().front();
+    found.name += " " + found.command->get_name();
+  }
+  return found;
 }
 
 bool wants_command(const CLI::App& app, const CLI::ParseError& failure) {
   return dynamic_cast<const CLI::RequiredError*>(&failure) != nullptr &&
-         found_command(app).get_require_subcommand_min() > 0;
+         found_command(app).command->get_require_subcommand_min() > 0;
 }
 
 }  // namespace
@@ -94,12 +97,7 @@ std::string describe_commands(const CLI::App& app, const CLI::ParseError& failur
 }
 
 std::string describe_usage_error(const CLI::App& app, const CLI::ParseError& failure) {
-  const CLI::App* const command = &found_command(app);
-  std::string name = app.get_name();
-  for (const CLI::App* below = &app; !below->get_subcommands().empty();) {
-    below = below->get_subcommands().front();
-    name += " " + below->get_name();
-  }
+  const auto [command, name, words] = found_command(app);
   std::string problem = wants_command(app, failure) ? "expected a command" : failure.what();
   const std::vector<std::string> unexpected = command->remaining();
   if (dynamic_cast<const CLI::ExtrasError*>(&failure) != nullptr && !unexpected.empty()) {
@@ -111,25 +109,29 @@ std::string describe_usage_error(const CLI::App& app, const CLI::ParseError& fai
   return fmt::format("{} (see {} --help)", problem, name);
 }
 
-std::string describe_unknown_command(const CLI::App& app, int argc, const char* const* argv) {
-  const CLI::App* command = &app;
-  std::string path;
-  for (int i = 1; i < argc && command->get_require_subcommand_min() > 0; ++i) {
-    const std::string word = argv[i];
-    if (word.empty() || word.front() == '-') return "";
-    const std::vector<const CLI::App*> named =
-        command->get_subcommands([&](const CLI::App* below) { return below->check_name(word); });
-    if (named.empty()) {
-      const std::string nearest = nearest_command(*command, word);
-      return fmt::format("there is no command '{}{}'{} (see {}{}{} --help)", path, word,
-                         nearest.empty() ? "" : fmt::format("; did you mean {}?", nearest),
-                         app.get_name(), path.empty() ? "" : " ",
-                         path.substr(0, path.find_last_not_of(' ') + 1));
-    }
-    command = named.front();
-    path += word + " ";
+NamedCommand named_command(const CLI::App& app, int argc, const char* const* argv) {
+  NamedCommand named = {.command = &app, .name = app.get_name()};
+  for (; named.words < argc; ++named.words) {
+    const std::string word = argv[named.words];
+    const auto below = named.command->get_subcommands(
+        [&](const CLI::App* candidate) { return candidate->check_name(word); });
+    if (below.empty()) break;
+    named.command = below.front();
+    named.name += " " + word;
   }
-  return "";
+  return named;
+}
+
+std::string describe_unknown_command(const CLI::App& app, int argc, const char* const* argv) {
+  const NamedCommand named = named_command(app, argc, argv);
+  if (named.words == argc || named.command->get_require_subcommand_min() == 0) return "";
+  const std::string word = argv[named.words];
+  if (word.empty() || word.front() == '-') return "";
+  const std::string nearest = nearest_command(*named.command, word);
+  const std::string around = named.name.substr(app.get_name().size());  // " bench"
+  return fmt::format("there is no command '{}{}{}'{} (see {} --help)",
+                     around.empty() ? "" : around.substr(1), around.empty() ? "" : " ", word,
+                     nearest.empty() ? "" : fmt::format("; did you mean {}?", nearest), named.name);
 }
 
 }  // namespace kakeya::cli
