@@ -1,5 +1,6 @@
 kakeya_test(
   formats_test
+  base/atomic_file_test.cc
   tensor/affine_format_test.cc
   formats/checkpoint_test.cc
   formats/drafter_config_test.cc

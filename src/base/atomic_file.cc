@@ -52,29 +52,29 @@ int open_with_umask(std::string& path) {
   return -1;
 }
 
-// True if a partial file is nobody's. Its writer holds a lock of it, which the system takes back
-// when the process ends.
-bool is_abandoned(const std::filesystem::path& path) {
+// Removes a partial file if it is nobody's. Its writer holds a lock of it, which the system takes
+// back when the process ends. The lock is kept until the name is gone: a writer that has just made
+// the file and cannot lock it knows by that to make another.
+void remove_if_abandoned(const std::filesystem::path& path) {
   std::error_code failed;
-  if (!std::filesystem::is_regular_file(std::filesystem::symlink_status(path, failed))) {
-    return false;
-  }
+  if (!std::filesystem::is_regular_file(std::filesystem::symlink_status(path, failed))) return;
   const int descriptor = ::open(path.c_str(), O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
-  if (descriptor < 0) return false;
-  const bool locked = ::flock(descriptor, LOCK_EX | LOCK_NB) == 0;
-  const int code = errno;
+  if (descriptor < 0) return;
+  bool is_abandoned = ::flock(descriptor, LOCK_EX | LOCK_NB) == 0;
+  if (!is_abandoned && errno != EWOULDBLOCK) {
+    const auto age = std::filesystem::file_time_type::clock::now() -
+                     std::filesystem::last_write_time(path, failed);
+    is_abandoned = !failed && age >= std::chrono::hours(1);
+  }
+  if (is_abandoned) std::filesystem::remove(path, failed);
   ::close(descriptor);
-  if (locked || code == EWOULDBLOCK) return locked;
-  const auto age = std::filesystem::file_time_type::clock::now() -
-                   std::filesystem::last_write_time(path, failed);
-  return !failed && age >= std::chrono::hours(1);
 }
 
-// Locks a new file. False if somebody took it for abandoned before that and removed it.
+// Locks a new file. False if somebody takes it for abandoned and removes it.
 bool keep(int descriptor) {
   struct stat info = {};
-  return ::flock(descriptor, LOCK_EX | LOCK_NB) != 0 || ::fstat(descriptor, &info) != 0 ||
-         info.st_nlink > 0;
+  if (::flock(descriptor, LOCK_EX | LOCK_NB) != 0) return errno != EWOULDBLOCK;
+  return ::fstat(descriptor, &info) != 0 || info.st_nlink > 0;
 }
 
 // The path of the regular file that is or will be at `target`, behind symbolic links if they are
@@ -114,9 +114,7 @@ void AtomicFile::remove_abandoned(const std::string& target, Names names) {
     found.resize(partial);
     const bool ours = names == Names::kTarget ? found == wanted
                                               : fs::path(found).extension() == wanted.extension();
-    if (!ours || !is_abandoned(entry->path())) continue;
-    std::error_code ignored;
-    fs::remove(entry->path(), ignored);
+    if (ours) remove_if_abandoned(entry->path());
   }
 }
 
