@@ -177,12 +177,13 @@ TEST_F(ThoughtsOverHttp, EndWhereTheirBudgetDoes) {
   EXPECT_EQ(thought_tokens({{"thinking_budget", 7}, {"min_tokens", 20}}), 8);
   EXPECT_EQ(streamed_chat({{"thinking_budget", 7}, {"temperature", 0}, {"max_tokens", 40}}),
             chat({{"thinking_budget", 7}, {"temperature", 0}, {"max_tokens", 40}}));
-  const json response =
-      json::parse(post("/v1/responses", {{"thinking_budget", 7}, {"max_output_tokens", 20}}));
+  // Greedy, all of them: chance would end a thought before its budget does.
+  const json response = json::parse(post(
+      "/v1/responses", {{"thinking_budget", 7}, {"temperature", 0}, {"max_output_tokens", 20}}));
   EXPECT_EQ(response["usage"]["output_tokens_details"]["reasoning_tokens"], 8) << response;
   const json thinking = {{"type", "enabled"}, {"budget_tokens", 7}};
-  const json blocks =
-      json::parse(post("/v1/messages", {{"thinking", thinking}, {"max_tokens", 20}}))["content"];
+  const json blocks = json::parse(post(
+      "/v1/messages", {{"thinking", thinking}, {"temperature", 0}, {"max_tokens", 20}}))["content"];
   ASSERT_EQ(blocks.size(), 2u) << blocks;
   EXPECT_EQ(blocks[1]["type"], "text");
   if (!service::has_grammars()) return;
