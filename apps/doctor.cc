@@ -41,9 +41,10 @@ struct Machine {
   std::string instruction_set;  // the one that would be picked
   std::vector<InstructionSetSupport> instruction_sets;
   std::vector<BackendSupport> backends;
-  double read_gb_per_s = 0.0;
+  std::optional<double> read_gb_per_s = {};
 };
 
+// All but the bandwidth, which takes a second and a buffer of four caches.
 Machine examine() {
   Machine machine;
   utsname name = {};
@@ -60,8 +61,6 @@ Machine examine() {
     machine.instruction_set = set.name;
     break;
   }
-  ThreadPool pool({});
-  machine.read_gb_per_s = cpu::measure_read_bandwidth(pool, 1.0);
   return machine;
 }
 
@@ -187,17 +186,18 @@ nlohmann::ordered_json machine_json(const Machine& machine) {
                      {"free_bytes", backend.device->free_bytes}};
     if (!backend.device->note.empty()) devices[name]["note"] = backend.device->note;
   }
-  return {{"version", kVersion},
-          {"system", machine.system},
-          {"cpu", machine.cpu},
-          {"cpus", machine.cpus},
-          {"memory_bytes", machine.memory_bytes},
-          {"available_bytes", machine.available_bytes},
-          {"instruction_set", machine.instruction_set},
-          {"instruction_sets", sets},
-          {"backends", available},
-          {"devices", devices},
-          {"read_gb_per_s", machine.read_gb_per_s}};
+  nlohmann::ordered_json json = {{"version", kVersion},
+                                 {"system", machine.system},
+                                 {"cpu", machine.cpu},
+                                 {"cpus", machine.cpus},
+                                 {"memory_bytes", machine.memory_bytes},
+                                 {"available_bytes", machine.available_bytes},
+                                 {"instruction_set", machine.instruction_set},
+                                 {"instruction_sets", sets},
+                                 {"backends", available},
+                                 {"devices", devices}};
+  if (machine.read_gb_per_s) json["read_gb_per_s"] = *machine.read_gb_per_s;
+  return json;
 }
 
 // Backends that add_emulated_backends() has named, and MLX's on a CPU.
@@ -213,7 +213,9 @@ void print_machine(const Machine& machine) {
   print("cpu               {}, {} CPUs usable\n", machine.cpu, machine.cpus);
   print("memory            {} in all, {} available\n", format_bytes(machine.memory_bytes),
         format_bytes(machine.available_bytes));
-  print("read bandwidth    {:.1f} GB/s now, all threads\n", machine.read_gb_per_s);
+  if (machine.read_gb_per_s) {
+    print("read bandwidth    {:.1f} GB/s now, all threads\n", *machine.read_gb_per_s);
+  }
   print("backends         ");
   for (const BackendSupport& backend : machine.backends) {
     if (is_for_tests(backend.name)) continue;
@@ -300,7 +302,9 @@ int doctor(const DoctorFlags& flags) {
   // Without a model named it is the machine that is asked about.
   const bool about_model = !flags.model.model.empty() || !flags.model.memory.empty();
   if (!rows && about_model) return report(rows.error());
-  const Machine machine = examine();
+  Machine machine = examine();
+  ThreadPool pool({});
+  machine.read_gb_per_s = cpu::measure_read_bandwidth(pool, 1.0);
   std::vector<std::int64_t> contexts;
   std::vector<KvWayReport> ways;
   std::uint64_t limit = machine.available_bytes;
