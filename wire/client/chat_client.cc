@@ -17,6 +17,7 @@
 
 #include "base/status.h"
 #include "wire/http/client_stream.h"
+#include "wire/http/loop.h"
 
 namespace kakeya::client {
 namespace {
@@ -26,6 +27,7 @@ namespace http = boost::beast::http;
 using ErrorCode = boost::system::error_code;
 using Json = nlohmann::json;
 using wire::ClientStream;
+using wire::Completion;
 
 // The limit of bytes held before they are used: an event of the stream, or the words of an error.
 constexpr std::size_t kMostHeldBytes = std::size_t{4} << 20;
@@ -64,17 +66,17 @@ class Exchange {
 
 template <typename Start>
 ErrorCode Exchange::finish(const Start& start) {
-  std::optional<ErrorCode> outcome;
+  Completion::Outcome outcome;
   io_.restart();  // it has stopped when the operation before this one was over
-  start([&outcome](ErrorCode failure, std::size_t = 0) { outcome = failure; });
-  while (!outcome) {
+  start(Completion{&outcome});
+  while (!outcome.failure) {
     io_.run_for(kPoll);
-    if (stopped_ || outcome || !stop_()) continue;
+    if (stopped_ || outcome.failure || !stop_()) continue;
     stopped_ = true;
     ErrorCode ignored;
     stream_->socket().close(ignored);
   }
-  return *outcome;
+  return *outcome.failure;
 }
 
 Status Exchange::gone(const ErrorCode& failure) const {
@@ -111,9 +113,8 @@ Status Exchange::connect() {
   tls.set_verify_mode(asio::ssl::verify_peer);
   tls.set_verify_callback(asio::ssl::host_name_verification(address.host));
   ::SSL_set_tlsext_host_name(tls.native_handle(), address.host.c_str());
-  failure = finish([&](auto handler) {
-    tls.async_handshake(asio::ssl::stream_base::client, std::move(handler));
-  });
+  failure =
+      finish([&](Completion done) { tls.async_handshake(asio::ssl::stream_base::client, done); });
   if (!failure) return {};
   return error(StatusCode::kUnavailable, "the server is not trusted: {}", failure.message());
 }
@@ -127,19 +128,17 @@ Status Exchange::send(http::verb verb, const char* target, const std::string& bo
   request.keep_alive(false);
   request.body() = body;
   request.prepare_payload();
-  ErrorCode failure =
-      finish([&](auto handler) { http::async_write(*stream_, request, std::move(handler)); });
+  ErrorCode failure = finish([&](Completion done) { http::async_write(*stream_, request, done); });
   if (failure) return gone(failure);
-  failure = finish([&](auto handler) {
-    http::async_read_header(*stream_, buffer_, parser_, std::move(handler));
-  });
+  failure =
+      finish([&](Completion done) { http::async_read_header(*stream_, buffer_, parser_, done); });
   return failure ? gone(failure) : Status();
 }
 
 Result<bool> Exchange::read(std::string& out) {
   if (stopped_ || parser_.is_done()) return false;
-  const ErrorCode failure = finish(
-      [&](auto handler) { http::async_read_some(*stream_, buffer_, parser_, std::move(handler)); });
+  const ErrorCode failure =
+      finish([&](Completion done) { http::async_read_some(*stream_, buffer_, parser_, done); });
   if (failure) {
     KAKEYA_TRY(gone(failure));
     return false;

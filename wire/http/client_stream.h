@@ -3,15 +3,20 @@
 #pragma once
 
 #include <boost/asio/async_result.hpp>
+#include <boost/asio/buffer.hpp>
 #include <boost/asio/generic/stream_protocol.hpp>
 #include <boost/asio/ip/tcp.hpp>
 #include <boost/asio/ssl/context.hpp>
 #include <boost/asio/ssl/stream.hpp>
 #include <boost/beast/core/basic_stream.hpp>
+#include <cstddef>
 #include <cstring>
+#include <functional>
+#include <memory>
 #include <optional>
 #include <string>
 #include <utility>
+#include <vector>
 
 namespace kakeya::wire {
 
@@ -55,15 +60,14 @@ class ClientStream {
     plain_.expires_after(limit);
   }
 
+  // As Boost.Asio asks of a stream. Whatever the handler and the buffers, the socket's own
+  // operations and those of TLS are compiled for Done and for lists of buffers alone, in
+  // client_stream.cc.
   template <typename Buffers, typename Handler>
   auto async_read_some(const Buffers& buffers, Handler&& handler) {
     return boost::asio::async_initiate<Handler, void(ErrorCode, std::size_t)>(
         [this](auto own, const Buffers& into) {
-          if (tls_) {
-            tls_->async_read_some(into, std::move(own));
-          } else {
-            plain_.async_read_some(into, std::move(own));
-          }
+          read_some(list_of<boost::asio::mutable_buffer>(into), done_of(std::move(own)));
         },
         handler, buffers);
   }
@@ -72,16 +76,28 @@ class ClientStream {
   auto async_write_some(const Buffers& buffers, Handler&& handler) {
     return boost::asio::async_initiate<Handler, void(ErrorCode, std::size_t)>(
         [this](auto own, const Buffers& from) {
-          if (tls_) {
-            tls_->async_write_some(from, std::move(own));
-          } else {
-            plain_.async_write_some(from, std::move(own));
-          }
+          write_some(list_of<boost::asio::const_buffer>(from), done_of(std::move(own)));
         },
         handler, buffers);
   }
 
  private:
+  using Done = std::function<void(ErrorCode, std::size_t)>;
+
+  template <typename Buffer, typename Buffers>
+  static std::vector<Buffer> list_of(const Buffers& buffers) {
+    return {boost::asio::buffer_sequence_begin(buffers), boost::asio::buffer_sequence_end(buffers)};
+  }
+  // Handlers may be moved alone; a std::function wants to copy what it holds.
+  template <typename Handler>
+  static Done done_of(Handler handler) {
+    return [own = std::make_shared<Handler>(std::move(handler))](
+               ErrorCode failure, std::size_t bytes) { (*own)(failure, bytes); };
+  }
+
+  void read_some(std::vector<boost::asio::mutable_buffer> into, Done done);
+  void write_some(std::vector<boost::asio::const_buffer> from, Done done);
+
   Plain plain_;
   std::optional<Tls> tls_;
 };

@@ -98,9 +98,8 @@ bool Connection::shake_hands() {
   if (tls == nullptr) return true;
   stream_->expires_after(site_.options.handshake_timeout);
   begin_idle();
-  const ErrorCode failure = loop_.finish([&](auto handler) {
-    tls->async_handshake(asio::ssl::stream_base::server, std::move(handler));
-  });
+  const ErrorCode failure = loop_.finish(
+      [&](Completion done) { tls->async_handshake(asio::ssl::stream_base::server, done); });
   end_idle();
   if (failure && !stopping_) {
     site_.service.log().add(service::LogLevel::kWarn, "handshake failed",
@@ -123,9 +122,8 @@ bool Connection::read_and_answer(Exchange& exchange) {
   parser.body_limit(site_.options.most_body_bytes);
   stream_->expires_after(site_.options.header_timeout);
   begin_idle();
-  ErrorCode failure = loop_.finish([&](auto handler) {
-    http::async_read_header(*stream_, buffer_, parser, std::move(handler));
-  });
+  ErrorCode failure = loop_.finish(
+      [&](Completion done) { http::async_read_header(*stream_, buffer_, parser, done); });
   end_idle();
   if (failure) return exchange.refuse_unreadable(failure);
   if (!exchange.admit(parser.get(), parser.keep_alive())) return false;
@@ -149,13 +147,8 @@ Connection::ErrorCode Connection::read_body(HttpParser& parser, std::size_t most
   std::size_t read = 0;
   ErrorCode failure;
   while (!failure && !parser.is_done()) {
-    failure = loop_.finish([&](auto handler) {
-      http::async_read_some(*stream_, buffer_, parser,
-                            [&read, handler](ErrorCode ec, std::size_t bytes) {
-                              read += bytes;
-                              handler(ec, bytes);
-                            });
-    });
+    failure = loop_.finish(
+        [&](Completion done) { http::async_read_some(*stream_, buffer_, parser, done); }, &read);
     const bool too_long =
         parser.get().body().size() > most_bytes || read > 2 * most_bytes + kMostFraming;
     if (!failure && too_long) failure = http::error::body_limit;
@@ -169,19 +162,15 @@ void Connection::close_gently() {
   stream_->expires_after(kLastWait);
   if (ClientStream::Tls* const tls = stream_->tls(); tls != nullptr && !stopping_) {
     // It ends with what the client says next, which is read below.
-    loop_.finish([&](auto handler) { tls->async_shutdown(std::move(handler)); });
+    loop_.finish([&](Completion done) { tls->async_shutdown(done); });
   }
   ErrorCode failure;
   stream_->socket().shutdown(ClientStream::Socket::shutdown_send, failure);
   std::string bytes(16 << 10, '\0');
   for (std::size_t read = 0; !failure && read < kMostDiscarded && !stopping_;) {
-    failure = loop_.finish([&](auto handler) {
-      stream_->plain().async_read_some(asio::buffer(bytes),
-                                       [&read, handler](ErrorCode ec, std::size_t n) {
-                                         read += n;
-                                         handler(ec, n);
-                                       });
-    });
+    failure = loop_.finish(
+        [&](Completion done) { stream_->plain().async_read_some(asio::buffer(bytes), done); },
+        &read);
   }
 }
 

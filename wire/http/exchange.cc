@@ -45,6 +45,14 @@ bool needs_no_key(const HttpFields& fields, std::string_view path, const Route* 
          fields.method() == http::verb::options;
 }
 
+// Writes buffers as one list, for which asio::async_write() is compiled once. False if that failed.
+template <typename Buffers>
+bool write_all(Loop& loop, ClientStream& stream, const Buffers& buffers) {
+  const std::vector<asio::const_buffer> list(asio::buffer_sequence_begin(buffers),
+                                             asio::buffer_sequence_end(buffers));
+  return !loop.finish([&](Completion done) { asio::async_write(stream, list, done); });
+}
+
 }  // namespace
 
 Exchange::Exchange(const Site& site,
@@ -99,10 +107,7 @@ bool Exchange::admit(const HttpFields& fields, bool keep_alive) {
 
 bool Exchange::say_continue() {
   stream_.expires_after(site_.options.write_timeout);
-  const ErrorCode failure = loop_.finish([&](auto handler) {
-    asio::async_write(stream_, asio::buffer(kContinue), std::move(handler));
-  });
-  return !failure;
+  return write_all(loop_, stream_, asio::buffer(kContinue));
 }
 
 void Exchange::take(HttpRequest request) {
@@ -192,7 +197,7 @@ bool Exchange::reply(unsigned status,
   if (is_head_) response.body().clear();  // its length is said all the same
   stream_.expires_after(site_.options.write_timeout);
   const ErrorCode failure =
-      loop_.finish([&](auto handler) { http::async_write(stream_, response, std::move(handler)); });
+      loop_.finish([&](Completion done) { http::async_write(stream_, response, done); });
   return !failure;
 }
 
@@ -212,8 +217,8 @@ bool Exchange::begin_events(const StreamForm& form) {
   if (version_ >= 11) response.chunked(true);
   http::response_serializer<http::empty_body> serializer(response);
   stream_.expires_after(site_.options.write_timeout);
-  const ErrorCode failure = loop_.finish(
-      [&](auto handler) { http::async_write_header(stream_, serializer, std::move(handler)); });
+  const ErrorCode failure =
+      loop_.finish([&](Completion done) { http::async_write_header(stream_, serializer, done); });
   streaming_ = true;
   return !failure;
 }
@@ -221,22 +226,14 @@ bool Exchange::begin_events(const StreamForm& form) {
 bool Exchange::write(std::string_view events) {
   const asio::const_buffer bytes(events.data(), events.size());
   stream_.expires_after(site_.options.write_timeout);
-  const ErrorCode failure = loop_.finish([&](auto handler) {
-    if (version_ >= 11) {
-      asio::async_write(stream_, http::make_chunk(bytes), std::move(handler));
-    } else {
-      asio::async_write(stream_, bytes, std::move(handler));
-    }
-  });
-  return !failure && !watch_.is_gone();
+  const bool is_written = version_ >= 11 ? write_all(loop_, stream_, http::make_chunk(bytes))
+                                         : write_all(loop_, stream_, bytes);
+  return is_written && !watch_.is_gone();
 }
 
 bool Exchange::end_events() {
   if (version_ < 11) return true;
-  const ErrorCode failure = loop_.finish([&](auto handler) {
-    asio::async_write(stream_, http::make_chunk_last(), std::move(handler));
-  });
-  return !failure;
+  return write_all(loop_, stream_, http::make_chunk_last());
 }
 
 std::function<void()> Exchange::wake() {

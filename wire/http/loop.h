@@ -10,6 +10,20 @@
 
 namespace kakeya::wire {
 
+// The end of an operation of Boost.Asio, and the one type of handler that operations are begun
+// with: each type compiles all of an operation anew.
+struct Completion {
+  using ErrorCode = boost::system::error_code;
+  struct Outcome {
+    std::optional<ErrorCode> failure;  // none while the operation goes on; one of value 0: success
+    std::size_t bytes = 0;             // that were read or written
+  };
+
+  void operator()(ErrorCode failure, std::size_t bytes = 0) const { *outcome = {failure, bytes}; }
+
+  Outcome* outcome;
+};
+
 // One thread at a time, but for wake() and what is posted to context().
 class Loop {
  public:
@@ -20,13 +34,14 @@ class Loop {
   // Runs until one more handler has run.
   void run_one() { io_.run_one(); }
 
-  // Runs until the operation that `start` begins with a handler has ended.
+  // Runs until the operation that `start` begins with a Completion has ended; adds its bytes.
   template <typename Start>
-  ErrorCode finish(const Start& start) {
-    std::optional<ErrorCode> outcome;
-    start([&outcome](ErrorCode failure, std::size_t = 0) { outcome = failure; });
-    while (!outcome) io_.run_one();
-    return *outcome;
+  ErrorCode finish(const Start& start, std::size_t* bytes = nullptr) {
+    Completion::Outcome outcome;
+    start(Completion{&outcome});
+    while (!outcome.failure) io_.run_one();
+    if (bytes != nullptr) *bytes += outcome.bytes;
+    return *outcome.failure;
   }
 
   // Notes that there is news, and ends a run_one(). From any thread.
