@@ -22,7 +22,7 @@ help:
 	@echo 'make mlx        fetch MLX into build/mlx-wheel and build the backend mlx, too'
 	@echo 'make mac-report with MLX: equality, losslessness and speed on this machine, as a page in build/mac-report'
 	@echo 'make quick      format, build and the tests of what differs from main: for every commit'
-	@echo 'make demo       build the binary only, fetch SmolLM2 (94 MiB, once), let it answer, and show drafts'
+	@echo 'make demo       build run, serve and chat, fetch SmolLM2 (94 MiB, once), let it answer, and show drafts'
 	@echo 'make asan       parsers and runtime with address and undefined behaviour sanitizers'
 	@echo 'make tsan       tests of several threads with the thread sanitizer'
 	@echo 'make fuzz       each fuzz target for FUZZ_SECONDS=$(FUZZ_SECONDS) from its kept corpus'
@@ -41,14 +41,17 @@ packages:
 grammars: | packages
 	@tools/build_xgrammar || echo 'Going on without xgrammar: JSON schemas and grammars will be refused.'
 
-build/release/build.ninja: $(wildcard build/xgrammar/installed) | packages grammars
-	$(CONFIGURE) release
+# Everything; what `make demo` has configured becomes that, and keeps what it compiled.
+CUDA ?= AUTO
+build/release/everything: $(wildcard build/xgrammar/installed) | packages grammars
+	$(CONFIGURE) release -DKAKEYA_CUDA=$(CUDA)
+	touch $@
 
 # Compiles each source alone, which clang-tidy wants to know.
 build/dev/build.ninja: $(wildcard build/xgrammar/installed) | packages
 	$(CONFIGURE) dev
 
-build: build/release/build.ninja
+build: build/release/everything
 	cmake --build build/release -j $(JOBS)
 
 # Tests that need a model that is not there are skipped, and name it.
@@ -57,8 +60,12 @@ test: build
 	ctest --preset release -j $(JOBS)
 	@build/release/bin/instruction_sets_test --gtest_filter='*Table.Prints' --gtest_brief=1 | grep -v '^\[\|^Running'
 
-# Answers that come out the same on every instruction set, and are true.
+# Answers that come out the same on every instruction set, and are true. Where nothing was built, the commands that
+# answer are enough, for this machine.
 SMOLLM2 := $(or $(KAKEYA_MODELS),build/models)/SmolLM2-135M-Instruct.Q4_1.gguf
+build/release/build.ninja:
+	@tools/install_packages demo
+	$(CONFIGURE) demo
 demo: build/release/build.ninja
 	cmake --build build/release --target kakeya_cli -j $(JOBS)
 	@if tools/fetch_model smollm2; then set -x; \
@@ -80,6 +87,7 @@ build/mlx-wheel/installed: cmake/mlx_version.txt
 
 mlx: build/mlx-wheel/installed | packages grammars
 	$(CONFIGURE) release -DKAKEYA_MLX=AUTO
+	touch build/release/everything
 	cmake --build build/release -j $(JOBS)
 
 mac-report: mlx
@@ -129,6 +137,7 @@ check: build
 	tools/test_install
 	@tools/install_packages package
 	tools/test_package --root
+	tools/test_demo
 	@tools/install_packages python
 	tools/test_python --all
 	@tools/install_packages page
@@ -145,13 +154,14 @@ format:
 	git ls-files '*.h' '*.cc' | xargs clang-format -i
 
 # Builds what is installed: neither tests nor fuzz targets.
-install: build/release/build.ninja
+install: build/release/everything
 	cmake --build build/release --target kakeya kakeya_cli kakeya_train_cli kakeya_generated -j $(JOBS)
 	cmake --install build/release --prefix $(PREFIX)
 
 PACKAGE ?= DEB
-package: build/release/build.ninja
+package: build/release/everything
 	@tools/install_packages package
+	$(CONFIGURE) release -DKAKEYA_CUDA=COMPILER
 	cmake --build build/release --target kakeya kakeya_cli kakeya_train_cli kakeya_generated -j $(JOBS)
 	tools/make_manual $(BINARY) build/release/generated/man
 	cd build/release && cpack -G $(PACKAGE)

@@ -11,16 +11,12 @@
 #include <system_error>
 #include <vector>
 
-#include "backend/emulated/emulated_backends.h"
-#include "bench/bench_command.h"
-#include "bridge/bridge_command.h"
 #include "bus_error.h"
 #include "cli/command.h"
 #include "cli/foreign_flags.h"
 #include "cli/output.h"
 #include "cli/usage.h"
 #include "commands.h"
-#include "eval/command/eval_command.h"
 #include "kakeya/version.h"
 
 namespace {
@@ -57,7 +53,6 @@ void take_plain_integers(CLI::App& app) {
 int run_program(int argc, char** argv) {
   using namespace kakeya::cli;
   exit_on_lost_files();
-  kakeya::add_emulated_backends();
   CLI::App app("Runs Gemma, Llama, Mistral and Qwen: exactly, fast, in bounded memory.", "kakeya");
   app.set_version_flag("--version", std::string("kakeya ") + kakeya::kVersion);
   app.require_subcommand(1);
@@ -66,14 +61,8 @@ int run_program(int argc, char** argv) {
   add_run_command(app, exit_code);
   add_serve_command(app, exit_code);
   add_chat_command(app, exit_code);
-  add_logits_command(app, exit_code);
   add_inspect_command(app, exit_code);
-  add_doctor_command(app, exit_code);
-  add_bench_command(app, exit_code);
-  add_eval_command(app, exit_code);
-  add_bridge_command(app, exit_code);
-  add_convert_command(app, exit_code);
-  add_quantize_command(app, exit_code);
+  add_workshop_commands(app, exit_code);
   add_completion_command(app, exit_code);
   // After the commands, which would inherit it.
   app.footer(

@@ -46,7 +46,9 @@ if(KAKEYA_WITH_XGRAMMAR)
           DESTINATION ${CMAKE_INSTALL_DOCDIR}/xgrammar
           COMPONENT program)
 endif()
-install(TARGETS kakeya_train_cli RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR} COMPONENT program)
+if(TARGET kakeya_train_cli)
+  install(TARGETS kakeya_train_cli RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR} COMPONENT program)
+endif()
 install(
   TARGETS kakeya
   EXPORT kakeyaTargets

@@ -54,22 +54,22 @@ bool saves(std::uint64_t states) {
   return (saved_states() & states) == states;
 }
 
-bool has_avx2() {
+[[maybe_unused]] bool has_avx2() {
   const CpuidLeaf basic = cpuid(1, 0);
   return saves(kAvxStates) && bit(basic.c, 12) && bit(basic.c, 29) && bit(cpuid(7, 0).b, 5);
 }
 
-bool has_avx2_vnni() {
+[[maybe_unused]] bool has_avx2_vnni() {
   return has_avx2() && bit(cpuid(7, 1).a, 4);  // AVX-VNNI
 }
 
-bool has_avx512() {
+[[maybe_unused]] bool has_avx512() {
   const unsigned b = cpuid(7, 0).b;
   const bool instructions = bit(b, 16) && bit(b, 17) && bit(b, 30) && bit(b, 31);  // F DQ BW VL
   return has_avx2() && saves(kAvx512States) && instructions;
 }
 
-bool has_avx512_bf16() {
+[[maybe_unused]] bool has_avx512_bf16() {
   return has_avx512() && bit(cpuid(7, 1).a, 5) && bit(cpuid(7, 0).c, 11);  // BF16, VNNI
 }
 
@@ -81,7 +81,7 @@ bool granted_tiles() {
 }
 
 // Tiles of bf16 and of int8.
-bool has_amx_bf16() {
+[[maybe_unused]] bool has_amx_bf16() {
   const unsigned d = cpuid(7, 0).d;
   return has_avx512_bf16() && bit(d, 22) && bit(d, 24) && bit(d, 25) && saves(kTileStates) &&
          granted_tiles();
@@ -94,11 +94,19 @@ bool always() {
 }
 
 constexpr Unit kUnits[] = {
-#if defined(__x86_64__)
+#if defined(KAKEYA_HAS_AMX_BF16)
     {"amx_bf16", amx_bf16_kernels, has_amx_bf16},
+#endif
+#if defined(KAKEYA_HAS_AVX512_BF16)
     {"avx512_bf16", avx512_bf16_kernels, has_avx512_bf16},
+#endif
+#if defined(KAKEYA_HAS_AVX512)
     {"avx512", avx512_kernels, has_avx512},
+#endif
+#if defined(KAKEYA_HAS_AVX2_VNNI)
     {"avx2_vnni", avx2_vnni_kernels, has_avx2_vnni},
+#endif
+#if defined(KAKEYA_HAS_AVX2)
     {"avx2", avx2_kernels, has_avx2},
 #endif
     {"portable", portable_kernels, always},
