@@ -210,7 +210,6 @@ void add_bench_command(CLI::App& app, int& exit_code) {
   add_grammar_bench(*command, exit_code);
   add_batch_bench(*command, exit_code);
   add_speculative_bench(*command, exit_code);
-  add_memory_bench(*command, exit_code);
   add_operations_bench(*command, exit_code);
   add_prompt_cache_bench(*command, exit_code);
   add_long_session_bench(*command, exit_code);

@@ -58,8 +58,6 @@ void add_batch_bench(CLI::App& bench, int& exit_code);
 void add_grammar_bench(CLI::App& bench, int& exit_code);
 // `bench long-session`
 void add_long_session_bench(CLI::App& bench, int& exit_code);
-// `bench memory`
-void add_memory_bench(CLI::App& bench, int& exit_code);
 // `bench operations`
 void add_operations_bench(CLI::App& bench, int& exit_code);
 // `bench prompt-cache`

@@ -87,14 +87,6 @@ TEST_F(Cli, RestoresEvictedRows) {
                  "--window must be 16 or more where rows are restored");
 }
 
-TEST_F(Cli, ShowsWhatATokenTakes) {
-  const Outcome outcome = kakeya("bench memory --json " + kDemoFlag);
-  ASSERT_EQ(outcome.exit_code, 0) << outcome.err;
-  const auto json = nlohmann::json::parse(outcome.out);
-  EXPECT_EQ(json["results"][0]["class"], "kv_full");
-  EXPECT_EQ(json["results"][0]["bytes_per_token"], 2 * 2 * 64 * 2);
-}
-
 TEST_F(Cli, ShowsWhatThePromptCacheSavesAndHolds) {
   const Outcome outcome =
       kakeya("bench prompt-cache --json --rows 200 --repetitions 1 --prompt-cache-dir " + folder_ +
