@@ -21,18 +21,11 @@
 #include "kakeya/engine.h"
 #include "kakeya/text_generation.h"
 #include "run_flags.h"
-#include "service/grammar/grammar_engine.h"
-#include "service/thought_markers.h"
+#include "service/answer_plan.h"
 #include "session_file.h"
 
 namespace kakeya::cli {
 namespace {
-
-// Nothing: as the model's publisher has it.
-std::optional<bool> thinking_of(const RunFlags& flags) {
-  if (!flags.thinking && !flags.no_thinking) return {};
-  return flags.thinking;
-}
 
 // One exchange: what went in, what came out.
 struct Turn {
@@ -40,6 +33,7 @@ struct Turn {
   std::int64_t kept_tokens = 0;  // of the prompt, still there from the turn before
   TextResult result;
   std::string thought = {};
+  std::vector<service::ToolCallPiece> calls = {};
 };
 
 // The loaded model and the running conversation.
@@ -48,20 +42,21 @@ class Runner {
   Runner(const RunFlags& flags,
          std::shared_ptr<Engine> engine,
          std::unique_ptr<Session> session,
-         const Tokenizer& tokenizer)
+         const Tokenizer& tokenizer,
+         service::AnswerOptions asked,
+         service::AnswerPlan plan)
       : flags_(flags),
         engine_(std::move(engine)),
         session_(std::move(session)),
         tokenizer_(tokenizer),
-        markers_(flags.raw ? std::nullopt : service::find_thought_markers(*engine_)),
+        asked_(std::move(asked)),
+        plan_(std::move(plan)),
         file_(flags.session) {
     if (!flags.system.empty()) messages_.push_back({"system", flags.system});
   }
 
   // Goes on from flags.session, if it is given and there is such a file.
   Status restore();
-  // Holds replies to a form. Errors: as GrammarEngine::create() and compile().
-  Status hold_to(const service::AnswerFormat& format);
   // Exit codes of the program, also of what follows.
   int one_shot(const std::string& prompt);
   int chat();
@@ -74,7 +69,6 @@ class Runner {
   Status check_length(std::string_view text) const;
   Unexpected too_long(std::size_t bytes) const;
   Result<Turn> take_turn(const std::string& prompt);
-  std::unique_ptr<Constraint> constraint_behind(const std::vector<TokenId>& prompt) const;
   // Writes the session's file, if there is one.
   Status save();
   // Forgets the conversation, and its file.
@@ -86,10 +80,10 @@ class Runner {
   std::shared_ptr<Engine> engine_;
   std::unique_ptr<Session> session_;
   const Tokenizer& tokenizer_;
-  const std::optional<service::ThoughtMarkers> markers_;  // nothing: all is said
+  const service::AnswerOptions asked_;
+  const service::AnswerPlan plan_;
   std::vector<ChatMessage> messages_;
   SessionFile file_;
-  std::shared_ptr<const service::CompiledGrammar> grammar_;  // null: replies are free
   InterruptGuard interrupt_;
 };
 
@@ -106,9 +100,9 @@ Result<std::vector<TokenId>> Runner::encode_prompt(const std::string& prompt) {
   }
   KAKEYA_TRY(check_length(prompt));
   messages_.push_back({"user", prompt});
-  KAKEYA_ASSIGN_OR_RETURN(
-      const ChatPrompt chat,
-      engine_->apply_chat_template(messages_, {.enable_thinking = thinking_of(flags_)}));
+  KAKEYA_ASSIGN_OR_RETURN(const ChatPrompt chat, engine_->apply_chat_template(
+                                                     messages_, {.enable_thinking = asked_.thinking,
+                                                                 .tools = asked_.tools}));
   return fitting(chat.text.size(), [&](std::size_t most) {
     return tokenizer_.encode(chat.text, {.most_tokens = most, .plain = chat.plain});
   });
@@ -141,37 +135,21 @@ Unexpected Runner::too_long(std::size_t bytes) const {
                  session_->context(), bytes, engine_->max_context());
 }
 
-Status Runner::hold_to(const service::AnswerFormat& format) {
-  if (format.is_free()) return {};
-  KAKEYA_ASSIGN_OR_RETURN(
-      const auto engine,
-      service::GrammarEngine::create(tokenizer_, engine_->vocab_size(), engine_->stop_ids()));
-  KAKEYA_ASSIGN_OR_RETURN(grammar_, engine->compile(format));
-  for (const std::string& not_enforced : grammar_->notes()) note("not enforced: " + not_enforced);
-  return {};
-}
-
-std::unique_ptr<Constraint> Runner::constraint_behind(const std::vector<TokenId>& prompt) const {
-  if (grammar_ == nullptr) return nullptr;
-  const bool in_thought = markers_ && service::ends_in_thought(*markers_, tokenizer_, prompt);
-  const bool may_think = in_thought || thinking_of(flags_).value_or(true);
-  return grammar_->constrain(may_think ? markers_ : std::nullopt, in_thought);
-}
-
 Result<Turn> Runner::take_turn(const std::string& prompt) {
   Turn turn;
   KAKEYA_ASSIGN_OR_RETURN(turn.prompt_ids, encode_prompt(prompt));
   KAKEYA_ASSIGN_OR_RETURN(turn.kept_tokens, session_->sync(turn.prompt_ids));
   std::optional<ProgressBar> bar("prompt");  // until there is something to show
-  TextOptions options = flags_.text;
-  options.generate.on_prefill = [&](std::int64_t done, std::int64_t total) {
+  GenerateOptions options = flags_.text.generate;
+  options.on_prefill = [&](std::int64_t done, std::int64_t total) {
     constexpr std::int64_t kLong = 2048;
     if (total > kLong)
       bar->update(static_cast<std::uint64_t>(done), static_cast<std::uint64_t>(total));
     return !interrupt_.interrupted();
   };
-  const auto constraint = constraint_behind(turn.prompt_ids);
-  options.generate.constraint = constraint.get();
+  const auto constraint = plan_.constrain(turn.prompt_ids);
+  options.constraint = constraint.get();
+  KAKEYA_ASSIGN_OR_RETURN(auto splitter, plan_.split(turn.prompt_ids));
   bool thinks = false;
   const auto show_thought = [&](std::string_view piece) {
     bar.reset();
@@ -186,10 +164,12 @@ Result<Turn> Runner::take_turn(const std::string& prompt) {
     }
     return !interrupt_.interrupted();
   };
-  KAKEYA_ASSIGN_OR_RETURN(ApartResult answer, generate_apart(*session_, tokenizer_, options,
-                                                             markers_, show_thought, show_text));
+  KAKEYA_ASSIGN_OR_RETURN(
+      ApartResult answer,
+      generate_apart(*session_, options, std::move(splitter), show_thought, show_text));
   turn.result = std::move(answer.said);
   turn.thought = std::move(answer.thought);
+  turn.calls = std::move(answer.calls);
   // Thoughts do not stay in a conversation.
   if (!flags_.raw) messages_.push_back({"assistant", turn.result.text});
   return turn;
@@ -247,9 +227,17 @@ Footprint ledger(const Engine& engine, const Session& session) {
   return footprint;
 }
 
+// The arguments as a text, as OpenAI's API has them.
+nlohmann::ordered_json call_json(const service::ToolCallPiece& call) {
+  return {{"name", call.name}, {"arguments", call.arguments}};
+}
+
 nlohmann::ordered_json turn_json(const Turn& turn, const Engine& engine, const Session& session) {
   nlohmann::ordered_json json = generation_json(turn.result);
   if (!turn.thought.empty()) json["reasoning"] = turn.thought;
+  for (const service::ToolCallPiece& call : turn.calls) {
+    json["tool_calls"].push_back(call_json(call));
+  }
   nlohmann::ordered_json object = {{"prompt_ids", turn.prompt_ids},
                                    {"kept_tokens", turn.kept_tokens}};
   object.update(json);
@@ -264,7 +252,8 @@ void Runner::show(const Turn& turn, int indent) {
     print_json(turn_json(turn, *engine_, *session_), indent);
     flush_output();
   } else {
-    print("\n");
+    if (turn.calls.empty() || !turn.result.text.empty()) print("\n");
+    for (const service::ToolCallPiece& call : turn.calls) print_json(call_json(call), -1);
     note(generation_summary(turn.result, std::string(engine_->backend_name())));
   }
 }
@@ -374,8 +363,8 @@ int run(RunFlags& flags) {
     if (!text) return report(text.error());
     prompt = std::move(text).value();
   }
-  const auto format = answer_format(flags);
-  if (!format) return report(format.error());
+  auto asked = answer_options(flags);
+  if (!asked) return report(asked.error());
   const auto draft_length = parse_draft_length(flags.draft_length);
   if (!draft_length) return report(draft_length.error());
   flags.text.generate.draft_length = *draft_length;
@@ -385,8 +374,8 @@ int run(RunFlags& flags) {
   if (!flags.raw) flags.model.texts = ModelTexts::kChat;
   auto engine = open_engine(flags.model);
   if (!engine) return report(engine.error());
-  const std::string plan = (*engine)->memory_plan();
-  if (!plan.empty()) note("memory plan: " + plan);
+  const std::string memory_plan = (*engine)->memory_plan();
+  if (!memory_plan.empty()) note("memory plan: " + memory_plan);
   SamplingOptions& sampling = flags.text.generate.sampling;
   if (flags.recommended) recommend(flags, (*engine)->recommended_sampling(), sampling);
   if (const Status bias = parse_logit_bias(flags.logit_bias, sampling); !bias) {
@@ -394,10 +383,14 @@ int run(RunFlags& flags) {
   }
   const auto tokenizer = (*engine)->tokenizer();
   if (!tokenizer) return report(tokenizer.error());
+  service::AnswerPlanner planner(**engine);
+  auto plan = planner.plan(*asked);
+  if (!plan) return report({plan.error().status, plan.error().message});
+  for (const std::string& not_enforced : plan->notes()) note("not enforced: " + not_enforced);
   auto session = (*engine)->create_session();
   if (!session) return report(session.error());
-  Runner runner(flags, std::move(engine).value(), std::move(session).value(), **tokenizer);
-  if (const Status held = runner.hold_to(*format); !held) return report(held.error());
+  Runner runner(flags, std::move(engine).value(), std::move(session).value(), **tokenizer,
+                std::move(*asked), std::move(*plan));
   if (const Status restored = runner.restore(); !restored) return report(restored.error());
   return flags.chat ? runner.chat() : runner.one_shot(prompt);
 }
@@ -413,7 +406,8 @@ void add_run_command(CLI::App& app, int& exit_code) {
       "  echo \"Repeat: one two three\" | kakeya run --json\n"
       "  kakeya run --chat --recommended --seed 7 --memory 512MiB\n"
       "  kakeya run --chat --session talk.session\n"
-      "  kakeya run --json-schema person.json \"Name a person.\"");
+      "  kakeya run --json-schema person.json \"Name a person.\"\n"
+      "  kakeya run --tools tools.json \"What is the weather in Paris?\"");
   command->callback([flags, &exit_code] { exit_code = run(*flags); });
 }
 

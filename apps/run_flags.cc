@@ -1,13 +1,16 @@
 #include "run_flags.h"
 
+#include <algorithm>
 #include <charconv>
 #include <cstdio>
 #include <filesystem>
 #include <system_error>
+#include <utility>
 
 #include "cli/failure.h"
 #include "cli/report.h"
 #include "kakeya/status_macros.h"
+#include "tools_file.h"
 
 namespace kakeya::cli {
 namespace {
@@ -80,6 +83,25 @@ void add_format_flags(CLI::App& command, RunFlags& flags) {
       ->group(group);
 }
 
+void add_tool_flags(CLI::App& command, RunFlags& flags) {
+  const std::string group = "Tools";
+  auto* tools =
+      command
+          .add_option("--tools", flags.tools,
+                      "Tools that the reply may call, as OpenAI's API has them; calls are "
+                      "printed as JSON, one a line; -: standard input")
+          ->type_name("FILE")
+          ->group(group);
+  command
+      .add_option(
+          "--tool-choice", flags.tool_choice,
+          "auto: it may call them (default); required: it does nothing else; NAME: it calls "
+          "this one")
+      ->needs(tools)
+      ->type_name("CHOICE")
+      ->group(group);
+}
+
 // The text of a schema's or grammar's file. llama.cpp's flags of these names take the text itself.
 Result<std::string> read_form(const char* flag, const std::string& file) {
   auto text = read_text(file);
@@ -89,6 +111,8 @@ Result<std::string> read_form(const char* flag, const std::string& file) {
 }
 
 }  // namespace
+
+namespace {
 
 Result<service::AnswerFormat> answer_format(const RunFlags& flags) {
   using Kind = service::AnswerFormat::Kind;
@@ -106,6 +130,32 @@ Result<service::AnswerFormat> answer_format(const RunFlags& flags) {
     KAKEYA_ASSIGN_OR_RETURN(format.text, read_form("--grammar", flags.grammar));
   }
   return format;
+}
+
+Status take_tools(const RunFlags& flags, service::AnswerOptions& options) {
+  KAKEYA_ASSIGN_OR_RETURN(ToolsFile file, read_tools(flags.tools));
+  options.tools = std::move(file.tools);
+  if (flags.tool_choice == "auto") return {};
+  options.must_call = true;
+  if (flags.tool_choice == "required") return {};
+  if (std::ranges::find(file.names, flags.tool_choice) == file.names.end()) {
+    return bad_usage("--tool-choice: expected auto, required or a tool's name, got '{}'",
+                     flags.tool_choice);
+  }
+  options.only_tool = flags.tool_choice;
+  return {};
+}
+
+}  // namespace
+
+Result<service::AnswerOptions> answer_options(const RunFlags& flags) {
+  service::AnswerOptions options = {.is_chat = !flags.raw,
+                                    .stop_strings = flags.text.stop_strings,
+                                    .ignore_eos = flags.text.generate.ignore_model_stop_ids};
+  if (flags.thinking || flags.no_thinking) options.thinking = flags.thinking;
+  KAKEYA_ASSIGN_OR_RETURN(options.format, answer_format(flags));
+  if (flags.given("--tools")) KAKEYA_TRY(take_tools(flags, options));
+  return options;
 }
 
 // "123:-1.5" -> (123, -1.5)
@@ -173,6 +223,10 @@ Status check_flags(const RunFlags& flags) {
                                        {"--raw", "--thinking"},
                                        {"--raw", "--no-thinking"},
                                        {"--raw", "--chat-template"},
+                                       {"--tools", "--raw"},
+                                       {"--tools", "--chat"},
+                                       {"--tools", "--session"},
+                                       {"--tools", "--ignore-eos"},
                                        {"--ignore-eos", "--json-schema"},
                                        {"--ignore-eos", "--grammar"},
                                        {"--ignore-eos", "--regex"}};
@@ -267,6 +321,7 @@ void add_run_flags(CLI::App& command, RunFlags& flags) {
   add_chat_template_flag(command, flags.model);
   add_sampling_flags(command, flags);
   add_format_flags(command, flags);
+  add_tool_flags(command, flags);
   add_speculation_flags(command, flags);
   add_model_flags(command, flags.model);
 }

@@ -8,7 +8,7 @@
 #include "kakeya/options.h"
 #include "kakeya/status.h"
 #include "kakeya/text_generation.h"
-#include "service/grammar/answer_format.h"
+#include "service/answer_plan.h"
 
 namespace kakeya::cli {
 
@@ -33,6 +33,8 @@ struct RunFlags {
   std::string json_schema;  // a file
   std::string grammar;      // a file
   std::string regex;
+  std::string tools;  // a file
+  std::string tool_choice = "auto";
   const CLI::App* command = nullptr;
 
   // True if the command has this option and it was on the command line.
@@ -44,8 +46,8 @@ struct RunFlags {
 
 void add_run_flags(CLI::App& command, RunFlags& flags);
 
-// The form that replies are held to. Errors: as read_text().
-Result<service::AnswerFormat> answer_format(const RunFlags& flags);
+// The part of the flags that replies are planned by. Errors: as read_text() and read_tools().
+Result<service::AnswerOptions> answer_options(const RunFlags& flags);
 
 // Takes `words` for the model and the prompt. One alone is the model if it is there or looks
 // like a path. Errors: kInvalidArgument if they were named by flags, too.

@@ -271,7 +271,7 @@ int serve(ServeFlags& flags) {
   note("stopping");
   (*http)->stop();
   if (grpc != nullptr) grpc->stop(kGrpcGrace);
-  if ((*service)->is_compiling()) {
+  if ((*service)->planner().is_compiling()) {
     // Nobody waits for that grammar any more.
     flush_output();
     std::_Exit(kExitOk);

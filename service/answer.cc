@@ -41,16 +41,6 @@ void append(AnswerPiece& piece, AnswerPiece more) {
   std::ranges::move(more.tokens, std::back_inserter(piece.tokens));
 }
 
-Result<Answer> Answer::create(const Tokenizer& tokenizer,
-                              const std::vector<std::string>& stop_strings,
-                              std::optional<ThoughtMarkers> markers,
-                              std::unique_ptr<ToolParser> tools) {
-  KAKEYA_ASSIGN_OR_RETURN(
-      AnswerSplitter splitter,
-      AnswerSplitter::create(tokenizer, stop_strings, std::move(markers), std::move(tools)));
-  return Answer(std::move(splitter));
-}
-
 Status Answer::add(Mail mail, AnswerPiece& piece) {
   for (GeneratedToken& token : mail.tokens) {
     if (finished()) return {};

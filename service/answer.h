@@ -69,18 +69,11 @@ struct Usage {
   std::int64_t reasoning_tokens = 0;  // of the completions, with the markers of thoughts
 };
 
-// One thread at a time; the tokenizer must outlive it.
+// One thread at a time.
 class Answer {
  public:
-  // Creates an answer; with markers thoughts are told apart, with a parser calls of tools. Errors:
-  // as TextStream::create().
-  static Result<Answer> create(const Tokenizer& tokenizer,
-                               const std::vector<std::string>& stop_strings,
-                               std::optional<ThoughtMarkers> markers = {},
-                               std::unique_ptr<ToolParser> tools = nullptr);
-
-  // The prompt that the tokens go on from. Before the first mail.
-  void begin_behind(std::span<const TokenId> prompt) { splitter_.begin_behind(prompt); }
+  // With a splitter behind the prompt that the tokens go on from.
+  explicit Answer(AnswerSplitter splitter) : splitter_(std::move(splitter)) {}
 
   // Adds mail to `piece`. Tokens behind a stop string, or behind the one call that is wanted, do
   // not count. Errors: that of the request, if one ended it.
@@ -94,8 +87,6 @@ class Answer {
   std::int64_t thought_token_count() const { return thought_token_count_; }
 
  private:
-  explicit Answer(AnswerSplitter splitter) : splitter_(std::move(splitter)) {}
-
   FinishReason stop_reason() const;
 
   AnswerSplitter splitter_;

@@ -7,8 +7,6 @@
 #include <random>
 #include <string_view>
 
-#include "service/request_rules.h"
-
 namespace kakeya::service {
 namespace {
 
@@ -196,12 +194,22 @@ Outcome<std::vector<Request>> make_requests(const Engine& engine,
   return requests;
 }
 
-std::shared_ptr<Constraint> rules_of(const Engine& engine, const AnswerRequest& wish) {
-  TokenRules rules = {
-      .min_tokens = wish.min_tokens, .stop_ids = wish.stop_ids, .allowed_ids = wish.allowed_ids};
-  const auto own = engine.stop_ids();
-  rules.stop_ids.insert(rules.stop_ids.end(), own.begin(), own.end());
-  return make_constraint(std::move(rules), engine.vocab_size());
+AnswerOptions answer_options(const AnswerRequest& wish) {
+  const bool must_call =
+      wish.tool_choice == ToolChoice::kRequired || wish.tool_choice == ToolChoice::kNamed;
+  return {.format = wish.format,
+          .tools = wish.may_call_tools() ? wish.chat.tools : std::vector<std::string>(),
+          .must_call = must_call,
+          .only_tool = wish.tool_choice == ToolChoice::kNamed ? wish.tool_name : "",
+          .several_calls = wish.parallel_tool_calls,
+          .is_chat = wish.is_chat(),
+          .thinking = wish.chat.enable_thinking,
+          .thought_budget = wish.thought_budget,
+          .stop_strings = wish.stop_strings,
+          .rules = {.min_tokens = wish.min_tokens,
+                    .stop_ids = wish.stop_ids,
+                    .allowed_ids = wish.allowed_ids},
+          .ignore_eos = wish.ignore_eos};
 }
 
 }  // namespace kakeya::service

@@ -10,10 +10,9 @@
 #include <vector>
 
 #include "kakeya/chat.h"
-#include "kakeya/constraint.h"
 #include "kakeya/engine.h"
 #include "kakeya/scheduler.h"
-#include "service/grammar/answer_format.h"
+#include "service/answer_plan.h"
 #include "service/refusal.h"
 
 namespace kakeya::service {
@@ -121,8 +120,7 @@ Outcome<std::vector<Request>> make_requests(const Engine& engine,
                                             const AnswerRequest& wish,
                                             std::int64_t draft_length);
 
-// The rules of one answer's tokens beside its form; null: none. They must live as long as the
-// request's generation.
-std::shared_ptr<Constraint> rules_of(const Engine& engine, const AnswerRequest& wish);
+// The part of a request that its answers are planned by.
+AnswerOptions answer_options(const AnswerRequest& wish);
 
 }  // namespace kakeya::service

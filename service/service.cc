@@ -34,11 +34,10 @@ Service::Service(Engine& engine, const Tokenizer& tokenizer, const ServiceOption
     : engine_(engine),
       tokenizer_(tokenizer),
       options_(options),
-      thought_markers_(find_thought_markers(engine)),
-      tool_format_(find_tool_format(engine)),
       started_(std::chrono::duration_cast<std::chrono::seconds>(
                    std::chrono::system_clock::now().time_since_epoch())
-                   .count()) {}
+                   .count()),
+      planner_(engine) {}
 
 Service::~Service() {
   stop();
@@ -71,37 +70,8 @@ Status Service::check(const ServiceOptions& options) {
   return {};
 }
 
-Outcome<std::shared_ptr<const CompiledGrammar>> Service::compile(const AnswerFormat& format,
-                                                                 const CallRules* calls,
-                                                                 const CompileTerms& terms) {
-  const auto refuse = [&](const Error& error) {
-    Refusal refusal = refusal_of(error);
-    refusal.parameter = format.is_free() ? "tools" : format.field;
-    return tl::unexpected(std::move(refusal));
-  };
-  {
-    const std::lock_guard lock(grammar_making_);
-    if (grammars_ == nullptr) {
-      auto made = GrammarEngine::create(tokenizer_, engine_.vocab_size(), engine_.stop_ids());
-      if (!made) return refuse(made.error());
-      grammars_ = std::move(*made);
-    }
-  }
-  auto compiled = grammars_->compile(format, calls, terms);
-  if (!compiled) return refuse(compiled.error());
-  return std::move(*compiled);
-}
-
-bool Service::is_compiling() const {
-  const std::lock_guard lock(grammar_making_);
-  return grammars_ != nullptr && grammars_->is_compiling();
-}
-
 void Service::stop() {
-  {
-    const std::lock_guard lock(grammar_making_);
-    if (grammars_ != nullptr) grammars_->stop();
-  }
+  planner_.stop();
   driver_->stop();
 }
 

@@ -6,24 +6,20 @@
 #include <cstdint>
 #include <memory>
 #include <mutex>
-#include <optional>
 #include <string>
 
 #include "kakeya/engine.h"
 #include "kakeya/scheduler.h"
 #include "kakeya/status.h"
 #include "kakeya/tokenizer.h"
+#include "service/answer_plan.h"
 #include "service/cache_scope.h"
 #include "service/driver.h"
-#include "service/grammar/grammar_engine.h"
 #include "service/metrics.h"
-#include "service/refusal.h"
 #include "service/server_log.h"
 #include "service/service_options.h"
 #include "service/sessions/kept_texts.h"
 #include "service/sessions/sessions.h"
-#include "service/thought_markers.h"
-#include "service/tool_calls.h"
 
 namespace kakeya::service {
 
@@ -59,23 +55,14 @@ class Service {
   const Tokenizer& tokenizer() const { return tokenizer_; }
   const ServiceOptions& options() const { return options_; }
   CacheScopes cache_scopes() const { return {.per_owner = !options_.shared_prompt_cache}; }
-  // How the model writes thoughts; nothing for one that does not think.
-  const std::optional<ThoughtMarkers>& thought_markers() const { return thought_markers_; }
-  // How the model writes calls of tools.
-  ToolFormat tool_format() const { return tool_format_; }
+  // Plans answers: thoughts, calls of tools, forms.
+  AnswerPlanner& planner() { return planner_; }
   std::int64_t started() const { return started_; }  // Unix time
   ServerLog& log() { return *log_; }
   Metrics& metrics() { return metrics_; }
   Driver& driver() { return *driver_; }
   Sessions& sessions() { return *sessions_; }
   KeptTexts& kept_texts() { return *kept_texts_; }
-  // The grammar of answers of a form, and of calls of tools. May take until the deadline. Errors:
-  // as GrammarEngine::create() and compile(), naming the form's field, or "tools".
-  Outcome<std::shared_ptr<const CompiledGrammar>> compile(const AnswerFormat& format,
-                                                          const CallRules* calls,
-                                                          const CompileTerms& terms);
-  // True while a grammar is compiled, which nothing can stop.
-  bool is_compiling() const;
   // Held while a text is worked on that no context bounds.
   std::mutex& text_work() { return text_work_; }
 
@@ -105,12 +92,9 @@ class Service {
   Engine& engine_;
   const Tokenizer& tokenizer_;
   const ServiceOptions options_;
-  const std::optional<ThoughtMarkers> thought_markers_;
-  const ToolFormat tool_format_;
   const std::int64_t started_;
   std::mutex text_work_;
-  mutable std::mutex grammar_making_;
-  std::unique_ptr<GrammarEngine> grammars_;  // made for the first form that is asked for
+  AnswerPlanner planner_;
   std::atomic<bool> drain_announced_ = false;
   std::atomic<bool> draining_ = false;
   std::atomic<std::int64_t> answering_ = 0;

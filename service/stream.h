@@ -11,6 +11,7 @@
 #include "kakeya/scheduler.h"
 #include "kakeya/status.h"
 #include "service/answer.h"
+#include "service/answer_plan.h"
 #include "service/answer_request.h"
 #include "service/mailbox.h"
 #include "service/refusal.h"
@@ -45,6 +46,7 @@ class Stream {
  private:
   friend Outcome<std::vector<Stream>> open_streams(Service& service,
                                                    const AnswerRequest& wish,
+                                                   const AnswerPlan& plan,
                                                    const std::vector<Request>& prepared,
                                                    const std::vector<AnswerPiece>& echoes,
                                                    const std::shared_ptr<RequestRecord>& record,
@@ -71,10 +73,10 @@ class Stream {
 
 // Hands requests to the driver, once for each answer that each wants; the answers to a prompt lie
 // one behind the other. `echoes`: what the answers to each prompt begin with, maybe nothing.
-// Errors: as Driver::submit() and Service::compile(), and kInvalidArgument for stop strings that
-// are none.
+// Errors: as Driver::submit().
 Outcome<std::vector<Stream>> open_streams(Service& service,
                                           const AnswerRequest& wish,
+                                          const AnswerPlan& plan,
                                           const std::vector<Request>& prepared,
                                           const std::vector<AnswerPiece>& echoes,
                                           const std::shared_ptr<RequestRecord>& record,

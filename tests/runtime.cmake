@@ -25,6 +25,7 @@ kakeya_test(cli_test cli/cli_test.cc cli/eval_niah_test.cc cli/eval_resume_test.
             cli/serve_test.cc
             cli/session_file_test.cc
             cli/texts_test.cc
+            cli/tools_test.cc
             ${PROJECT_SOURCE_DIR}/cli/flag_names.cc
             ${PROJECT_SOURCE_DIR}/cli/foreign_flags.cc
             ${PROJECT_SOURCE_DIR}/cli/usage.cc)

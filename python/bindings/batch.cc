@@ -1,5 +1,6 @@
 #include "bindings/batch.h"
 
+#include <nanobind/stl/optional.h>
 #include <nanobind/stl/shared_ptr.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
@@ -50,6 +51,20 @@ bool run_passes(Batch& batch, const GoOn& go_on) {
   return value_of(std::move(more));
 }
 
+// Fails where a constraint, or rules beside calls, cannot be kept.
+Status check_constraint(const GenerationWish& wish, std::size_t prompts, bool may_call) {
+  if (wish.constraint && prompts > 1) {
+    return Unexpected(Error(StatusCode::kInvalidArgument,
+                            "constraint: expected one prompt, for one generation uses it at a "
+                            "time, got " +
+                                std::to_string(prompts)));
+  }
+  if (!may_call || (!wish.constraint && !wish.text.generate.ignore_model_stop_ids)) return {};
+  const std::string name = wish.constraint ? "constraint" : "ignore_model_stop_ids";
+  return Unexpected(
+      Error(StatusCode::kInvalidArgument, name + ": expected none where tools may be called"));
+}
+
 Error not_ended() {
   return {StatusCode::kFailedPrecondition, "the generation has not ended"};
 }
@@ -59,57 +74,24 @@ Error not_ended() {
 Result<std::shared_ptr<Batch>> Batch::create(std::shared_ptr<Forms> forms,
                                              std::vector<std::vector<TokenId>> prompts,
                                              const GenerationWish& wish,
-                                             std::int64_t most_at_once,
-                                             bool in_chat) {
-  const TextOptions& options = wish.text;
-  if (wish.constraint && prompts.size() > 1) {
-    return Unexpected(Error(StatusCode::kInvalidArgument,
-                            "constraint: expected one prompt, for one generation uses it at a "
-                            "time, got " +
-                                std::to_string(prompts.size())));
-  }
+                                             service::AnswerOptions asked,
+                                             std::int64_t most_at_once) {
+  KAKEYA_TRY(check_constraint(wish, prompts.size(), !asked.tools.empty()));
+  asked.format = wish.format;
+  asked.stop_strings = wish.text.stop_strings;
   const std::shared_ptr<Batch> batch = make(std::move(forms), wish);
-  const auto tokenizer = batch->engine_->tokenizer();
-  if (!tokenizer && !options.stop_strings.empty()) return Unexpected(tokenizer.error());
+  KAKEYA_ASSIGN_OR_RETURN(const service::AnswerPlan plan, batch->forms_->plan(std::move(asked)));
+  const bool has_text = batch->engine_->tokenizer().has_value();
   batch->answers_.resize(prompts.size());
   for (std::size_t i = 0; i < prompts.size(); ++i) {
     Answer& answer = batch->answers_[i];
-    KAKEYA_ASSIGN_OR_RETURN(answer.form, batch->forms_->hold(wish.format, prompts[i], in_chat));
-    answer.generation.with_logprobs = options.generate.logprobs;
-    if (!tokenizer) continue;
-    KAKEYA_ASSIGN_OR_RETURN(answer.stream, TextStream::create(**tokenizer, options.stop_strings));
+    answer.form = plan.constrain(prompts[i]);
+    answer.generation.with_logprobs = wish.text.generate.logprobs;
+    if (!has_text) continue;
+    KAKEYA_ASSIGN_OR_RETURN(answer.splitter, plan.split(prompts[i]));
     answer.generation.text.emplace();
   }
-  KAKEYA_TRY(batch->start(std::move(prompts), options, most_at_once));
-  return batch;
-}
-
-Result<std::shared_ptr<Batch>> Batch::create_call(std::shared_ptr<Forms> forms,
-                                                  std::vector<TokenId> prompt,
-                                                  const GenerationWish& wish,
-                                                  const ToolWish& tools) {
-  if (wish.constraint || wish.text.generate.ignore_model_stop_ids) {
-    const std::string name = wish.constraint ? "constraint" : "ignore_model_stop_ids";
-    return Unexpected(
-        Error(StatusCode::kInvalidArgument, name + ": expected none where tools may be called"));
-  }
-  const std::shared_ptr<Batch> batch = make(std::move(forms), wish);
-  KAKEYA_ASSIGN_OR_RETURN(const Tokenizer* tokenizer, batch->engine_->tokenizer());
-  const Notation& notation = batch->forms_->notation();
-  const bool may_call = !tools.tools.empty();
-  Answer& answer = batch->answers_.emplace_back();
-  KAKEYA_ASSIGN_OR_RETURN(
-      answer.form, batch->forms_->hold(wish.format, prompt, true, may_call ? &tools : nullptr));
-  auto parser =
-      may_call ? service::make_tool_parser(notation.calls, tools.tools, !tools.several) : nullptr;
-  KAKEYA_ASSIGN_OR_RETURN(answer.splitter,
-                          service::AnswerSplitter::create(*tokenizer, wish.text.stop_strings,
-                                                          notation.thoughts, std::move(parser)));
-  answer.splitter->begin_behind(prompt);
-  answer.generation.text.emplace();
-  std::vector<std::vector<TokenId>> prompts;
-  prompts.push_back(std::move(prompt));
-  KAKEYA_TRY(batch->start(std::move(prompts), wish.text, 1));
+  KAKEYA_TRY(batch->start(std::move(prompts), wish.text, most_at_once));
   return batch;
 }
 
@@ -152,14 +134,10 @@ Request Batch::request_of(std::size_t index,
 }
 
 bool Batch::take_token(Answer& answer, TokenId id) {
-  if (!answer.stream && !answer.splitter) return true;
+  if (!answer.splitter) return true;
   const std::scoped_lock lock(mutex_);
   std::string piece;
-  if (answer.splitter) {
-    answer.generation.stopped_by_text = answer.splitter->push(id, answer.reasoning, piece);
-  } else {
-    answer.generation.stopped_by_text = answer.stream->push(id, piece);
-  }
+  answer.generation.stopped_by_text = answer.splitter->push(id, answer.reasoning, piece);
   take_piece(answer, piece);
   return !answer.generation.stopped_by_text;
 }
@@ -169,20 +147,15 @@ void Batch::end(Answer& answer, const RequestResult& result) {
   answer.ended = true;
   answer.generation.tokens = result.generated;
   if (!result.status && !error_) error_ = result.status.error();
-  if ((!answer.stream && !answer.splitter) || answer.generation.stopped_by_text) return;
+  if (!answer.splitter || answer.generation.stopped_by_text) return;
   std::string piece;
-  if (answer.splitter) {
-    answer.generation.stopped_by_text = answer.splitter->finish(answer.reasoning, piece);
-  } else {
-    answer.generation.stopped_by_text = answer.stream->finish(piece);
-  }
+  answer.generation.stopped_by_text = answer.splitter->finish(answer.reasoning, piece);
   take_piece(answer, piece);
 }
 
 void Batch::take_piece(Answer& answer, const std::string& piece) {
   *answer.generation.text += piece;
   text_ += piece;
-  if (!answer.splitter) return;
   for (service::ToolCallPiece& call : answer.splitter->take_calls()) {
     service::add_call(answer.calls, std::move(call));
   }
@@ -260,37 +233,42 @@ void bind_batch(nb::module_& module) {
   module.def(
       "create_batch",
       [](std::shared_ptr<Forms> forms, const nb::sequence& prompts, const nb::dict& options,
-         std::int64_t most_at_once, bool in_chat) {
+         std::int64_t most_at_once, bool in_chat, std::optional<bool> thinking) {
         refuse_within_constraint();
         std::vector<std::vector<TokenId>> ids;
         const std::int64_t most = forms->engine()->max_context();
         for (const nb::handle prompt : prompts) ids.push_back(token_ids(prompt, most));
         const GenerationWish wish = generation_wish(options);
         const Unlocked unlocked;
-        return value_of(
-            Batch::create(std::move(forms), std::move(ids), wish, most_at_once, in_chat));
+        return value_of(Batch::create(std::move(forms), std::move(ids), wish,
+                                      {.is_chat = in_chat, .thinking = thinking}, most_at_once));
       },
       nb::call_guard<Call>(),
       nb::sig("def create_batch(forms: Forms, prompts: collections.abc.Sequence[object], options: "
               "collections.abc.Mapping[str, object], "
-              "at_once: int, in_chat: bool, /) -> Batch"));
+              "at_once: int, in_chat: bool, thinking: bool | None, /) -> Batch"));
   module.def(
       "create_call",
       [](std::shared_ptr<Forms> forms, nb::handle prompt, const nb::dict& options,
-         const nb::sequence& tools, bool required, const std::string& only, bool several) {
+         const nb::sequence& tools, bool required, const std::string& only, bool several,
+         std::optional<bool> thinking) {
         refuse_within_constraint();
-        std::vector<TokenId> ids = token_ids(prompt, forms->engine()->max_context());
+        std::vector<std::vector<TokenId>> ids;
+        ids.push_back(token_ids(prompt, forms->engine()->max_context()));
         const GenerationWish wish = generation_wish(options);
-        const ToolWish calls = {
-            .tools = tool_texts(tools), .required = required, .only = only, .several = several};
+        const service::AnswerOptions asked = {.tools = tool_texts(tools),
+                                              .must_call = required,
+                                              .only_tool = only,
+                                              .several_calls = several,
+                                              .thinking = thinking};
         const Unlocked unlocked;
-        return value_of(Batch::create_call(std::move(forms), std::move(ids), wish, calls));
+        return value_of(Batch::create(std::move(forms), std::move(ids), wish, asked, 1));
       },
       nb::call_guard<Call>(),
       nb::sig("def create_call(forms: Forms, prompt: object, options: collections.abc.Mapping[str, "
               "object], "
               "tools: collections.abc.Sequence[object], required: bool, only: str, several: bool, "
-              "/) -> Batch"));
+              "thinking: bool | None, /) -> Batch"));
 }
 
 }  // namespace kakeya::python

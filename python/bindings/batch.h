@@ -13,7 +13,6 @@
 #include "bindings/generation.h"
 #include "bindings/options.h"
 #include "kakeya/engine.h"
-#include "kakeya/text_stream.h"
 #include "service/answer_splitter.h"
 
 namespace kakeya::python {
@@ -22,22 +21,16 @@ namespace kakeya::python {
 // GIL; stop() and the rest may be called by others meanwhile. It keeps the engine alive.
 class Batch {
  public:
-  // One request for each of `prompts`, all as `wish` says; at most `most_at_once` run at once.
-  // `in_chat`: forms begin behind thoughts. Without the GIL. Errors: those of TextStream::create(),
-  // Forms::hold(), Engine::create_scheduler() and Scheduler::add(), the latter with the prompt's
-  // number where there are several; kInvalidArgument for several prompts with a constraint.
+  // One request for each of `prompts`, all as `wish` says, whose form and stop strings become those
+  // of `asked`; at most `most_at_once` run at once. Without the GIL. Errors: those of
+  // Forms::plan(), Engine::create_scheduler() and Scheduler::add(), the latter with the prompt's
+  // number where there are several; kInvalidArgument for a constraint with several prompts, and for
+  // rules beside those of calls.
   static Result<std::shared_ptr<Batch>> create(std::shared_ptr<Forms> forms,
                                                std::vector<std::vector<TokenId>> prompts,
                                                const GenerationWish& wish,
-                                               std::int64_t most_at_once,
-                                               bool in_chat);
-
-  // One answer behind a conversation, which may call tools. Without the GIL. Errors: as create();
-  // kInvalidArgument for rules beside those of the calls.
-  static Result<std::shared_ptr<Batch>> create_call(std::shared_ptr<Forms> forms,
-                                                    std::vector<TokenId> prompt,
-                                                    const GenerationWish& wish,
-                                                    const ToolWish& tools);
+                                               service::AnswerOptions asked,
+                                               std::int64_t most_at_once);
 
   // One pass; false if nothing is left to do. Without the GIL. Errors: the first one of a request.
   Result<bool> step();
@@ -55,19 +48,18 @@ class Batch {
 
   // Text that became final since the last call, in order.
   std::string take_text();
-  // The answer of create_call(), as a message of the conversation. Errors: as generations().
+  // The answer to the first prompt, as a message of the conversation. Errors: as generations().
   Result<ChatMessage> message() const;
   // In the order of the prompts. Errors: kFailedPrecondition before all have ended.
   Result<std::vector<Generation>> generations() const;
 
  private:
   struct Answer {
-    std::optional<TextStream> stream;                 // nothing without a tokenizer, and of calls
-    std::optional<service::AnswerSplitter> splitter;  // of calls
+    std::optional<service::AnswerSplitter> splitter;  // nothing without a tokenizer
     std::string reasoning;
     std::vector<service::ToolCallPiece> calls;
     Generation generation;
-    std::unique_ptr<Constraint> form;  // null: it is free
+    std::shared_ptr<Constraint> form;  // null: it is free
     bool ended = false;
   };
 

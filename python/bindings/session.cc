@@ -175,12 +175,12 @@ PythonSession::Generating PythonSession::prepare(GenerationWish wish, bool with_
   if (!tokenizer && (with_text || !wish.text.stop_strings.empty())) {
     throw Raised{tokenizer.error()};
   }
-  auto held = [&] {
+  auto plan = [&] {
     const Unlocked unlocked;
-    return forms_->hold(wish.format, {}, false);
+    return forms_->plan({.format = wish.format, .is_chat = false});
   }();
   return {.wish = std::move(wish),
-          .form = value_of(std::move(held)),
+          .form = value_of(std::move(plan)).constrain({}),
           .tokenizer = tokenizer ? *tokenizer : nullptr};
 }
 

@@ -51,7 +51,7 @@ class PythonSession {
   // A generation before it begins.
   struct Generating {
     GenerationWish wish;
-    std::unique_ptr<Constraint> form;  // null: it is free
+    std::shared_ptr<Constraint> form;  // null: it is free
     const Tokenizer* tokenizer;        // null: the model has none
   };
 

@@ -48,7 +48,7 @@ class Engine:
 
     def chat(self, messages: str | Sequence[Message], *, thinking: bool | None = None,
              **options: Unpack[GenerateOptions]) -> str:
-        """The answer to a conversation, or to one message of the user."""
+        """The answer to a conversation, or to one message of the user; call() has its thoughts, too."""
         batch = self._chat_batch(messages, thinking, options)
         _run(batch)
         return batch.take_text()
@@ -86,7 +86,8 @@ class Engine:
         required, only = forced_by(tool_choice, names_of(known))
         shown = [] if tool_choice == "none" else known
         ids = self.apply_chat_template(messages, thinking=thinking, tools=shown)
-        batch = _core.create_call(self._forms, ids, options, shown, required, only, parallel_tool_calls)
+        batch = _core.create_call(self._forms, ids, options, shown, required, only, parallel_tool_calls,
+                                  thinking)
         _run(batch)
         return cast(Message, batch.message())
 
@@ -100,7 +101,7 @@ class Engine:
         if isinstance(prompts, str):
             raise TypeError("prompts: expected a sequence of prompts, got str; put it into a list")
         ids = [self.encode(prompt) if isinstance(prompt, str) else prompt for prompt in prompts]
-        batch = self._batch(ids, options, at_once, in_chat=False)
+        batch = _core.create_batch(self._forms, ids, options, at_once, False, None)
         _run(batch)
         return batch.generations()
 
@@ -193,11 +194,8 @@ class Engine:
 
     def _chat_batch(self, messages: str | Sequence[Message], thinking: bool | None,
                     options: GenerateOptions) -> _core.Batch:
-        return self._batch([self.apply_chat_template(messages, thinking=thinking)], options, 1, in_chat=True)
-
-    def _batch(self, prompts: Sequence[TokenIds], options: GenerateOptions, at_once: int, *,
-               in_chat: bool) -> _core.Batch:
-        return _core.create_batch(self._forms, prompts, options, at_once, in_chat)
+        ids = self.apply_chat_template(messages, thinking=thinking)
+        return _core.create_batch(self._forms, [ids], options, 1, True, thinking)
 
 
 def _run(batch: _core.Batch) -> None:

@@ -54,6 +54,34 @@ def test_answers_without_calls_are_those_of_chat(engine):
         assert engine.call("Count from 5 to 12.", tools, tool_choice=choice) == {"role": "assistant", "content": free}
 
 
+class Script(kakeya.Constraint):
+    """Allows one text alone."""
+
+    def __init__(self, ids):
+        self.ids = ids
+        self.done = 0
+
+    def fill_mask(self, mask):
+        mask[self.ids[self.done] // 32] = 1 << self.ids[self.done] % 32
+        return True
+
+    def advance(self, id):
+        self.done += 1
+        return True
+
+    def roll_back(self, count):
+        self.done -= count
+
+
+def test_thoughts_are_no_part_of_an_answer(engine):
+    ids = engine.encode("<|channel>thought\nOne.<channel|>Two.<turn|>", begin=False).tolist()
+    assert engine.chat("x", constraint=Script(ids)) == "Two."
+    assert "".join(engine.stream("x", constraint=Script(ids))) == "Two."
+    assert engine.call("x", [], constraint=Script(ids)) == {"role": "assistant", "content": "Two.", "reasoning": "One."}
+    # What no template wrote is the text as it is.
+    assert engine.generate(["x"], constraint=Script(ids))[0].text == "thought\nOne.Two."
+
+
 @needs_grammars
 def test_messages_go_back_into_the_conversation(engine):
     asked = [{"role": "user", "content": "The weather of Rome?"}]

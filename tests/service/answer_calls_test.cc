@@ -15,9 +15,9 @@ class AnswerCalls : public testing::Test {
   std::vector<TokenId> ids(std::string_view text) const { return tokenizer_.encode(text).value(); }
 
   Answer answer(bool one_call = false, const std::vector<std::string>& stop_strings = {}) const {
-    return Answer::create(tokenizer_, stop_strings, find_channel_markers(tokenizer_),
-                          make_tool_parser(ToolFormat::kGemma, {}, one_call))
-        .value();
+    return Answer(AnswerSplitter::create(tokenizer_, stop_strings, find_channel_markers(tokenizer_),
+                                         make_tool_parser(ToolFormat::kGemma, {}, one_call))
+                      .value());
   }
 
   // The answer, whose tokens come so many at a time, then its end.

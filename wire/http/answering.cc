@@ -1,6 +1,7 @@
 #include "wire/http/answering.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <utility>
@@ -169,8 +170,9 @@ service::Outcome<void> check_priority(const service::Client& client, int priorit
 bool answer_watched(Exchange& exchange, const PreparedAnswer& prepared, AnswerWriter& writer) {
   const auto echoes = echo_prompts(exchange, prepared);
   if (!echoes) return !exchange.watch().is_gone() && exchange.refuse(echoes.error());
-  auto streams = service::open_streams(exchange.service(), prepared.wish, prepared.requests,
-                                       *echoes, exchange.record(), exchange.wake());
+  auto streams =
+      service::open_streams(exchange.service(), prepared.wish, prepared.plan, prepared.requests,
+                            *echoes, exchange.record(), exchange.wake());
   if (!streams) return exchange.refuse(streams.error());
   const bool written = prepared.wish.stream ? write_events(exchange, *streams, prepared, writer)
                                             : write_whole(exchange, *streams, prepared, writer);
@@ -178,6 +180,19 @@ bool answer_watched(Exchange& exchange, const PreparedAnswer& prepared, AnswerWr
   exchange.record()->cached_tokens =
       service::usage_of(*streams, prepared.wish.choices, 0).cached_tokens;
   return written;
+}
+
+service::Outcome<service::AnswerPlan> plan_answer(Exchange& exchange,
+                                                  const service::AnswerRequest& wish) {
+  auto plan = exchange.service().planner().plan(
+      service::answer_options(wish),
+      {.client = exchange.client().name(), .deadline = exchange.deadline()});
+  // A client asks in vain for what this model cannot be held to.
+  if (!plan && plan.error().status == StatusCode::kUnimplemented) {
+    plan.error().status = StatusCode::kInvalidArgument;
+  }
+  if (plan) exchange.record()->not_enforced = fmt::format("{}", fmt::join(plan->notes(), "; "));
+  return plan;
 }
 
 }  // namespace
@@ -192,10 +207,14 @@ service::Outcome<PreparedAnswer> prepare(Exchange& exchange,
   if (!allowed) return tl::unexpected(allowed.error());
   auto session = read_session_fields(exchange.request());
   if (!session) return tl::unexpected(std::move(session).error());
+  auto plan = plan_answer(exchange, wish);
+  if (!plan) return tl::unexpected(std::move(plan).error());
   auto requests = service::make_requests(service.engine(), wish, service.options().draft_length);
   if (!requests) return tl::unexpected(std::move(requests).error());
-  PreparedAnswer prepared = {
-      .wish = wish, .requests = std::move(*requests), .session = std::move(*session)};
+  PreparedAnswer prepared = {.wish = wish,
+                             .plan = std::move(*plan),
+                             .requests = std::move(*requests),
+                             .session = std::move(*session)};
   for (Request& request : prepared.requests) {
     request.deadline = exchange.deadline();
     request.client = exchange.client().name();

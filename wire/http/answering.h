@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "kakeya/scheduler.h"
+#include "service/answer_plan.h"
 #include "service/answer_request.h"
 #include "service/embedding_request.h"
 #include "service/refusal.h"
@@ -21,14 +22,16 @@ namespace kakeya::wire {
 // A request that the scheduler can be given.
 struct PreparedAnswer {
   const service::AnswerRequest& wish;
+  service::AnswerPlan plan;
   std::vector<Request> requests = {};  // one a prompt, or that of the conversation
   std::int64_t prompt_tokens = 0;      // of all
   std::string id = {};                 // "KIND-" and what no other answer has
   SessionFields session = {};          // that the client says it belongs to
 };
 
-// Checks and tokenises what a client wants. Errors: kNotFound for another model than the one that
-// is served; kInvalidArgument for a priority that the client's key has not; as make_requests().
+// Checks, plans and tokenises what a client wants, in this order: what is refused has cost nothing
+// yet. Errors: kNotFound for another model than the one that is served; kInvalidArgument for a
+// priority that the client's key has not; as AnswerPlanner::plan() and make_requests().
 // `id_prefix`: what the answer's id begins with.
 service::Outcome<PreparedAnswer> prepare(Exchange& exchange,
                                          const service::AnswerRequest& wish,

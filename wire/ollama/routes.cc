@@ -128,14 +128,15 @@ bool serve_running(Exchange& exchange) {
 }
 
 bool serve_model(Exchange& exchange) {
-  const service::Service& service = exchange.service();
+  service::Service& service = exchange.service();
   const auto name = read_model_name(exchange.body());
   if (!name) return exchange.refuse(name.error());
   const auto known = service::check_model(service.options().model_name, *name);
   if (!known) return exchange.refuse(known.error());
   ordered_json capabilities = ordered_json::array({"completion"});
-  if (service.tool_format() != service::ToolFormat::kNone) capabilities.push_back("tools");
-  if (service.thought_markers()) capabilities.push_back("thinking");
+  if (service.planner().tool_format() != service::ToolFormat::kNone)
+    capabilities.push_back("tools");
+  if (service.planner().thought_markers()) capabilities.push_back("thinking");
   const std::string family = kFamily;
   const std::int64_t context = service::context_of(service.engine());
   return exchange.reply(

@@ -176,6 +176,18 @@ TEST_F(AccessTest, AQuotaCountsEachAnswer) {
   EXPECT_EQ(ask(request(http::verb::post, "/v1/chat/completions", key)).result_int(), 429u);
 }
 
+TEST_F(AccessTest, AnswersThatCannotBePlannedCostNoPlaces) {
+  const std::string key = write_keys(":60");  // of which 15 are saved up
+  start({.keys_file = path("keys")});
+  for (const char* const wrong : {R"("regex":"(a")", R"("stop":"\u00ff\u0000","regex":"(a")"}) {
+    auto many = request(http::verb::post, "/v1/completions", key);
+    many.body() = R"({"prompt":["a","b"],"n":8,"max_tokens":1,)" + std::string(wrong) + "}";
+    many.prepare_payload();
+    EXPECT_EQ(ask(many).result_int(), 400u) << wrong;
+  }
+  EXPECT_EQ(ask(request(http::verb::post, "/v1/chat/completions", key)).result_int(), 200u);
+}
+
 TEST_F(AccessTest, ServesOverTls) {
   const std::string key = write_keys();
   start({.host = "0.0.0.0",

@@ -121,7 +121,7 @@ class ToolCallsOverHttp : public testing::Test {
 
 TEST_F(ToolCallsOverHttp, AreMembersOfAChatsMessage) {
   start(kTwoCalls);
-  ASSERT_EQ(server_->service().tool_format(), service::ToolFormat::kGemma);
+  ASSERT_EQ(server_->service().planner().tool_format(), service::ToolFormat::kGemma);
   const std::string whole = without_ids(post("/v1/chat/completions", chat()));
   const json choice = json::parse(whole)["choices"][0];
   EXPECT_EQ(choice["message"],
