@@ -59,26 +59,34 @@ std::map<Position, GoldenRow> golden_rows(const json& text) {
   return rows;
 }
 
-// Calls `look` with each row that the golden of a text lists and its logits.
-template <typename Look>
-void for_each_row(Engine& engine, const json& text, Look look) {
-  const std::map<Position, GoldenRow> rows = golden_rows(text);
-  const auto session = engine.create_session().value();
-  const auto status =
-      session->read_rows(text["ids"].get<Ids>(), RowKind::kLogits,
-                         [&](Position position, std::span<const float> logits) -> Status {
-                           const auto row = rows.find(position);
-                           if (row != rows.end()) look(position, row->second, logits);
-                           return {};
-                         });
-  ASSERT_OK(status);
-}
-
 double log_sum_exp(std::span<const float> logits) {
   const double largest = *std::max_element(logits.begin(), logits.end());
   double sum = 0.0;
   for (const float logit : logits) sum += std::exp(static_cast<double>(logit) - largest);
   return largest + std::log(sum);
+}
+
+// Calls `look` with each row that the golden of a text lists and its logits; `look_all` with all
+// rows but the last, and the token that comes next.
+template <typename Look, typename LookAll>
+void for_each_row(Engine& engine, const json& text, Look look, LookAll look_all) {
+  const std::map<Position, GoldenRow> rows = golden_rows(text);
+  const Ids ids = text["ids"].get<Ids>();
+  const auto session = engine.create_session().value();
+  const auto status = session->read_rows(
+      ids, RowKind::kLogits, [&](Position position, std::span<const float> logits) -> Status {
+        const auto row = rows.find(position);
+        if (row != rows.end()) look(position, row->second, logits);
+        const auto next = static_cast<std::size_t>(position) + 1;
+        if (next < ids.size()) look_all(logits, ids[next]);
+        return {};
+      });
+  ASSERT_OK(status);
+}
+
+template <typename Look>
+void for_each_row(Engine& engine, const json& text, Look look) {
+  for_each_row(engine, text, look, [](std::span<const float>, TokenId) {});
 }
 
 // The divergence of a row's distribution from the references', of the listed tokens and of all
@@ -123,10 +131,15 @@ TEST_P(RealModels, GiveTheLogitsOfTheReferences) {
       }
       EXPECT_NEAR(log_sum_exp(logits), row.log_sum_exp, row.tolerance) << "row " << position;
     };
-    for_each_row(*engine, text, compare);
+    double nll = 0.0;
+    for_each_row(*engine, text, compare, [&](std::span<const float> logits, TokenId next) {
+      nll += log_sum_exp(logits) - static_cast<double>(logits[static_cast<std::size_t>(next)]);
+    });
     EXPECT_EQ(seen, text["rows"].size());
-    const auto session = engine->create_session().value();
     const auto ids = text["ids"].get<Ids>();
+    EXPECT_NEAR(nll / static_cast<double>(ids.size() - 1), text["mean_nll"].get<double>(), 1e-4);
+    if (ids.size() > 100 && !thorough()) continue;  // it takes as long as all before
+    const auto session = engine->create_session().value();
     ASSERT_OK(session->append({ids.data(), 1}));
     const auto scores = session->score(std::span(ids).subspan(1));
     ASSERT_OK(scores);
