@@ -132,6 +132,22 @@ Result<service::AnswerFormat> answer_format(const RunFlags& flags) {
   return format;
 }
 
+// Fails where two texts would come from standard input, of which one would get nothing.
+Status check_standard_input(const RunFlags& flags) {
+  std::vector<std::string> readers;
+  for (const auto& [flag, file] :
+       {std::pair("--json-schema", &flags.json_schema), std::pair("--grammar", &flags.grammar),
+        std::pair("--tools", &flags.tools)}) {
+    if (*file == "-") readers.emplace_back(flag);
+  }
+  const bool has_prompt_file = !flags.prompt_file.empty() && flags.prompt_file != "-";
+  if (!flags.has_prompt && !has_prompt_file)
+    readers.emplace_back(flags.chat ? "--chat" : "the prompt");
+  if (readers.size() < 2) return {};
+  return bad_usage("{} and {} would both be read from standard input: give a file for one of them",
+                   readers[0], readers[1]);
+}
+
 Status take_tools(const RunFlags& flags, service::AnswerOptions& options) {
   KAKEYA_ASSIGN_OR_RETURN(ToolsFile file, read_tools(flags.tools));
   options.tools = std::move(file.tools);
@@ -235,6 +251,7 @@ Status check_flags(const RunFlags& flags) {
       return bad_usage("{} and {} exclude each other", one, other);
     }
   }
+  KAKEYA_TRY(check_standard_input(flags));
   if (!flags.chat && flags.given("--prompt-cache")) {
     return bad_usage("--prompt-cache takes --chat: one answer has nothing to start from");
   }

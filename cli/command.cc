@@ -461,6 +461,8 @@ Result<std::string> read_text(const std::string& path) {
   if (failed) return invalid_argument("cannot read {}", path);
   if (text.size() > kMostPromptBytes)
     return invalid_argument("{} is over 64 MiB: no prompt is", path);
+  constexpr std::string_view kByteOrderMark = "\xEF\xBB\xBF";
+  if (text.starts_with(kByteOrderMark)) text.erase(0, kByteOrderMark.size());
   return text;
 }
 

@@ -104,7 +104,7 @@ nlohmann::ordered_json ledger_json(const Footprint& footprint);
 // "auto" or a number from 0 on.
 Result<std::int64_t> parse_draft_length(const std::string& text);
 
-// The whole of standard input, or of a file.
+// The whole of standard input ("-"), or of a file, without a byte order mark.
 Result<std::string> read_text(const std::string& path);
 
 }  // namespace kakeya::cli

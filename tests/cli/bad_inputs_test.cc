@@ -193,6 +193,8 @@ TEST_F(BadInputs, OfSizes) {
       {"echo '{\"name\":\"f\"}' | $K $A --tools - --tool-choice g", 2,
        "--tool-choice: expected auto"},
       {"$K $A --tool-choice required", 2, "--tools"},
+      {"echo '{}' | $K run -m $M --json-schema -", 2, "and the prompt would both be read"},
+      {"echo '{}' | $K $A --json-schema - --tools -", 2, "--json-schema and --tools would both"},
       {"echo '{\"name\":\"f\"}' | $K $A --tools - --raw", 2, "exclude each other"},
       {"$K $A --stop $'\\xbf'", 2, "UTF-8"},
       {"$K bench decode -m $M --layers 0", 2, "--layers"},

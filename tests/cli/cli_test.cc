@@ -165,7 +165,7 @@ TEST_F(Cli, StopsAtStopStringsAndMaxTokens) {
 TEST_F(Cli, RepliesHaveTheFormThatIsAskedFor) {
   std::ofstream(folder_ + "/schema") << R"({"type":"object","required":["n","c"],"properties":{
       "n":{"type":"integer","minimum":10,"maximum":99},"c":{"enum":["red","blue"]}}})";
-  std::ofstream(folder_ + "/grammar") << "root ::= (\"tick \" | \"tock \"){3} \".\"";
+  std::ofstream(folder_ + "/grammar") << "\xEF\xBB\xBFroot ::= (\"tick \" | \"tock \"){3} \".\"";
   const std::string base =
       "run " + kDemoFlag + "--temperature 1 --seed 4 --prompt 'Count from 5 to 12.' ";
   const Outcome json = kakeya(base + "--json-schema " + folder_ + "/schema");

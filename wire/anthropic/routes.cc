@@ -28,13 +28,9 @@ bool serve_messages(Exchange& exchange) {
 bool serve_count(Exchange& exchange) {
   const auto wish = read_count_request(exchange.body());
   if (!wish) return exchange.refuse(wish.error());
-  const service::Service& service = exchange.service();
-  const auto known = service::check_model(service.options().model_name, wish->model);
-  if (!known) return exchange.refuse(known.error());
-  const auto requests = service::make_requests(service.engine(), *wish, 0);
-  if (!requests) return exchange.refuse(requests.error());
-  return exchange.reply(200,
-                        fmt::format(R"({{"input_tokens":{}}})", requests->front().prompt.size()));
+  const auto tokens = wire::count_prompt(exchange, *wish);
+  if (!tokens) return exchange.refuse(tokens.error());
+  return exchange.reply(200, fmt::format(R"({{"input_tokens":{}}})", *tokens));
 }
 
 }  // namespace

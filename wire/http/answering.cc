@@ -230,6 +230,16 @@ service::Outcome<PreparedAnswer> prepare(Exchange& exchange,
   return prepared;
 }
 
+service::Outcome<std::int64_t> count_prompt(Exchange& exchange,
+                                            const service::AnswerRequest& wish) {
+  const service::Service& service = exchange.service();
+  const auto known = service::check_model(service.options().model_name, wish.model);
+  if (!known) return tl::unexpected(known.error());
+  const auto requests = service::make_requests(service.engine(), wish, 0);
+  if (!requests) return tl::unexpected(requests.error());
+  return std::ssize(requests->front().prompt);
+}
+
 bool answer(Exchange& exchange, const PreparedAnswer& prepared, AnswerWriter& writer) {
   // The request itself took a place by now.
   const std::int64_t answers = std::ssize(prepared.requests) * std::int64_t{prepared.wish.choices};

@@ -42,6 +42,10 @@ service::Outcome<PreparedAnswer> prepare(Exchange& exchange,
 // then; one that it ends is gone, with its keys and values. Returns whether the connection goes on.
 bool answer(Exchange& exchange, const PreparedAnswer& prepared, AnswerWriter& writer);
 
+// Counts the tokens of a request's prompt, which is not run. Errors: kNotFound for another model;
+// as make_requests().
+service::Outcome<std::int64_t> count_prompt(Exchange& exchange, const service::AnswerRequest& wish);
+
 // Runs texts behind which nothing is generated; their results in order. The exchange is being
 // watched. Errors: as TextRuns::advance(); kCancelled if the client has gone.
 service::Outcome<std::vector<service::TextResult>> run_texts(Exchange& exchange,

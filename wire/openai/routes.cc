@@ -1,5 +1,7 @@
 #include "wire/openai/routes.h"
 
+#include <fmt/format.h>
+
 #include <chrono>
 #include <cstdint>
 #include <memory>
@@ -77,6 +79,18 @@ bool serve_response(Exchange& exchange) {
       exchange.service().tokenizer(), prepared->id, exchange.service().options().model_name,
       unix_time(), std::move(wish->repeated), wish->store ? ResponsesWriter::Keep(keep) : nullptr);
   return wire::answer(exchange, *prepared, writer);
+}
+
+bool serve_input_tokens(Exchange& exchange) {
+  const auto wish = read_response_request(
+      exchange.body(), [&exchange, owner = exchange.client().name()](std::string_view id) {
+        return store_of(exchange).find(id, owner);
+      });
+  if (!wish) return exchange.refuse(wish.error());
+  const auto tokens = wire::count_prompt(exchange, wish->answer);
+  if (!tokens) return exchange.refuse(tokens.error());
+  return exchange.reply(
+      200, fmt::format(R"({{"object":"response.input_tokens","input_tokens":{}}})", *tokens));
 }
 
 std::string response_id(const Exchange& exchange) {
@@ -158,19 +172,21 @@ bool serve_props(Exchange& exchange) {
 }  // namespace
 
 wire::Dialect dialect() {
-  static constexpr Route kRoutes[] = {{verb::post, "/v1/chat/completions", serve_chat},
-                                      {verb::post, "/v1/completions", serve_completion},
-                                      {verb::post, "/v1/responses", serve_response},
-                                      {verb::get, "/v1/responses/*", serve_stored_response},
-                                      {verb::delete_, "/v1/responses/*", serve_response_deletion},
-                                      {verb::post, "/v1/embeddings", serve_embeddings},
-                                      {verb::get, "/v1/models", serve_models},
-                                      {verb::get, "/v1/models/*", serve_model},
-                                      {verb::post, "/tokenize", serve_tokenize},
-                                      {verb::post, "/detokenize", serve_detokenize},
-                                      {verb::post, "/apply-template", serve_template},
-                                      {verb::get, "/tokenizer_info", serve_tokenizer},
-                                      {verb::get, "/props", serve_props}};
+  static constexpr Route kRoutes[] = {
+      {verb::post, "/v1/chat/completions", serve_chat},
+      {verb::post, "/v1/completions", serve_completion},
+      {verb::post, "/v1/responses", serve_response},
+      {verb::post, "/v1/responses/input_tokens", serve_input_tokens},
+      {verb::get, "/v1/responses/*", serve_stored_response},
+      {verb::delete_, "/v1/responses/*", serve_response_deletion},
+      {verb::post, "/v1/embeddings", serve_embeddings},
+      {verb::get, "/v1/models", serve_models},
+      {verb::get, "/v1/models/*", serve_model},
+      {verb::post, "/tokenize", serve_tokenize},
+      {verb::post, "/detokenize", serve_detokenize},
+      {verb::post, "/apply-template", serve_template},
+      {verb::get, "/tokenizer_info", serve_tokenizer},
+      {verb::get, "/props", serve_props}};
   return {kRoutes, error_json};
 }
 

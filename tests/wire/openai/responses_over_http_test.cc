@@ -181,6 +181,19 @@ TEST_F(Responses, BelongToTheirKeys) {
   erase(id, 200, ann.key);
 }
 
+TEST_F(Responses, TellHowManyTokensTheirInputHas) {
+  start();
+  const json first = post(request());
+  const auto count = [&](const json& body, unsigned status = 200) {
+    return json::parse(send(verb::post, "/v1/responses/input_tokens", body, status));
+  };
+  EXPECT_EQ(count(request()), (json{{"object", "response.input_tokens"},
+                                    {"input_tokens", first["usage"]["input_tokens"]}}));
+  const json next = request({{"input", "Go on."}, {"previous_response_id", first["id"]}});
+  EXPECT_EQ(count(next)["input_tokens"], post(next)["usage"]["input_tokens"]);
+  EXPECT_EQ(count(request({{"model", "other"}}), 404)["error"]["code"], "model_not_found");
+}
+
 TEST_F(Responses, GoOnAsAChatOfTheSameMessages) {
   const test::ScriptedScheduler& script = start_script("yes<turn|>");
   const json first = post(request({{"instructions", "Be brief."}, {"input", "a"}}));
