@@ -62,10 +62,14 @@ class Script(kakeya.Constraint):
         self.done = 0
 
     def fill_mask(self, mask):
+        if self.done >= len(self.ids):  # drafts may go on behind its end
+            return False
         mask[self.ids[self.done] // 32] = 1 << self.ids[self.done] % 32
         return True
 
     def advance(self, id):
+        if self.done < len(self.ids) and id != self.ids[self.done]:
+            return False
         self.done += 1
         return True
 
