@@ -41,7 +41,7 @@ packages:
 grammars: | packages
 	@tools/build_xgrammar || echo 'Going on without xgrammar: JSON schemas and grammars will be refused.'
 
-# Everything; what `make demo` has configured becomes that, and keeps what it compiled.
+# Everything, in place of what `make demo` has built.
 CUDA ?= AUTO
 build/release/everything: $(wildcard build/xgrammar/installed) | packages grammars
 	$(CONFIGURE) release -DKAKEYA_CUDA=$(CUDA)

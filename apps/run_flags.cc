@@ -110,10 +110,6 @@ Result<std::string> read_form(const char* flag, const std::string& file) {
                  text.error().message());
 }
 
-}  // namespace
-
-namespace {
-
 Result<service::AnswerFormat> answer_format(const RunFlags& flags) {
   using Kind = service::AnswerFormat::Kind;
   service::AnswerFormat format;

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "base/status.h"
+#include "kakeya/text_stream.h"
 #include "service/thought_budget.h"
 #include "service/tool_parser.h"
 
@@ -103,13 +104,22 @@ Outcome<AnswerPlan> AnswerPlanner::plan(AnswerOptions options, const CompileTerm
       return tl::unexpected(std::move(grammar).error());
     }
   }
+  if (auto sound = check_stop_strings(options.stop_strings); !sound) {
+    return tl::unexpected(std::move(sound).error());
+  }
   const auto own = engine_.stop_ids();
   options.rules.stop_ids.insert(options.rules.stop_ids.end(), own.begin(), own.end());
   plan.options_ = std::move(options);
-  if (engine_.tokenizer() || !plan.options_.stop_strings.empty()) {
-    if (const auto sound = plan.split({}); !sound) return refuse(sound.error(), "stop");
-  }
   return plan;
+}
+
+Outcome<void> AnswerPlanner::check_stop_strings(const std::vector<std::string>& stop_strings) {
+  if (stop_strings.empty()) return {};
+  const auto tokenizer = engine_.tokenizer();
+  if (!tokenizer) return refuse(tokenizer.error(), "stop");
+  const auto stream = TextStream::create(**tokenizer, stop_strings);
+  if (!stream) return refuse(stream.error(), "stop");
+  return {};
 }
 
 Outcome<std::optional<CallRules>> AnswerPlanner::call_rules(const AnswerOptions& options) {

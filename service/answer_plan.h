@@ -42,7 +42,7 @@ struct AnswerOptions {
   bool ignore_eos = false;
 };
 
-// Immutable; copies share what they hold. The planner's engine must outlive it.
+// Immutable. The planner's engine must outlive it.
 class AnswerPlan {
  public:
   // Wishes about the form, or about calls, that are not enforced.
@@ -91,6 +91,7 @@ class AnswerPlanner {
 
  private:
   void ask_template();
+  Outcome<void> check_stop_strings(const std::vector<std::string>& stop_strings);
   // The rules of calls; nothing where they may be as they like.
   Outcome<std::optional<CallRules>> call_rules(const AnswerOptions& options);
   Outcome<std::shared_ptr<const CompiledGrammar>> compile(const AnswerFormat& format,
