@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "cli/command.h"
+#include "cli/line_reader.h"
 #include "cli/output.h"
 #include "cli/report.h"
 #include "cli/server_flags.h"
@@ -62,13 +63,10 @@ int talk(const client::ChatClient& client,
   // Who asks from a script has nothing else to tell a refusal from an answer by.
   int ended = kExitOk;
   std::string line;
+  LineReader lines(stderr_is_terminal() && stdout_is_terminal() ? "> " : "", interrupt);
   for (;;) {
-    if (stderr_is_terminal() && stdout_is_terminal()) {
-      print("> ");
-      flush_output();
-    }
     interrupt.reset();
-    const auto read = read_line(line);
+    const auto read = lines.read(line);
     if (!read) return report(read.error());
     if (!*read) break;
     if (line.empty()) continue;

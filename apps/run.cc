@@ -13,6 +13,7 @@
 
 #include "cli/command.h"
 #include "cli/failure.h"
+#include "cli/line_reader.h"
 #include "cli/output.h"
 #include "cli/report.h"
 #include "cli/terminal.h"
@@ -286,11 +287,10 @@ int Runner::chat() {
   const bool interactive = stdout_is_terminal() && !flags_.json;
   if (interactive) note("Type a message. /help lists commands, Ctrl-D leaves.");
   std::string line;
+  LineReader lines(interactive ? "> " : "", interrupt_);
   while (true) {
     interrupt_.reset();
-    if (interactive) print("> ");
-    flush_output();
-    const auto read = read_line(line);
+    const auto read = lines.read(line);
     if (!read) {
       const int code = report(read.error());
       if (!interactive) return code;

@@ -11,6 +11,7 @@
 
 #include "cli/command.h"
 #include "cli/output.h"
+#include "cli/terminal_modes.h"
 
 namespace kakeya::cli {
 namespace {
@@ -20,7 +21,9 @@ volatile std::sig_atomic_t interrupts = 0;
 
 void on_interrupt(int /*signal*/) {
   interrupts = interrupts + 1;
-  if (interrupts > 1) ::_exit(kExitInterrupted);
+  if (interrupts == 1) return;
+  restore_terminal();
+  ::_exit(kExitInterrupted);
 }
 
 }  // namespace

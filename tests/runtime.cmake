@@ -29,6 +29,9 @@ kakeya_test(cli_test cli/cli_test.cc cli/eval_niah_test.cc cli/eval_resume_test.
             ${PROJECT_SOURCE_DIR}/cli/flag_names.cc
             ${PROJECT_SOURCE_DIR}/cli/foreign_flags.cc
             ${PROJECT_SOURCE_DIR}/cli/usage.cc)
+if(KAKEYA_WITH_LIBEDIT)
+  target_sources(cli_test PRIVATE cli/line_editor_test.cc)
+endif()
 target_include_directories(cli_test PRIVATE ${PROJECT_SOURCE_DIR})
 target_compile_definitions(cli_test PRIVATE KAKEYA_BINARY="$<TARGET_FILE:kakeya_cli>"
                                             KAKEYA_VERSION="${PROJECT_VERSION}")
