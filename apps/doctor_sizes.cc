@@ -26,7 +26,7 @@ namespace kakeya::cli {
 
 namespace {
 
-constexpr std::pair<const char*, KvType> kKvTypes[] = {
+constexpr std::pair<const char*, KvType> kShownTypes[] = {
     {"auto", KvType::kAuto}, {"int8", KvType::kInt8}, {"int4", KvType::kInt4}};
 
 // The model as its folder in bf16 would hold it; its tensors have no data.
@@ -213,7 +213,7 @@ Result<ShapeSizes> measure_shape(const KnownShape& shape,
   KAKEYA_ASSIGN_OR_RETURN(const auto engine,
                           EngineImpl::without_weights(*shape.model.config, options));
   const std::int64_t most = shape.model.config->max_position_embeddings;
-  for (const auto& [name, type] : kKvTypes) {
+  for (const auto& [name, type] : kShownTypes) {
     KvSize size;
     size.type = name;
     SessionOptions session = options.session;

@@ -21,9 +21,6 @@ namespace {
 
 constexpr std::string_view kOneVector = "-one";
 constexpr std::size_t kMostCopies = 1024;  // of a case's rows
-constexpr KvFormat kFormats[] = {KvFormat::kF32,  KvFormat::kBf16,        KvFormat::kInt8,
-                                 KvFormat::kInt4, KvFormat::kRotatedInt4, KvFormat::kD4,
-                                 KvFormat::kE8};
 
 struct AttentionCase {
   LayerCacheSpec layer;
@@ -165,7 +162,7 @@ Result<AttentionRows> parse_attention_rows(std::string_view name) {
       parse_kv_format(name.substr(0, name.size() - (kind.one_vector ? kOneVector.size() : 0)));
   if (!format) {
     std::string names;
-    for (const KvFormat known : kFormats) names += fmt::format("{}, ", kv_format_name(known));
+    for (const KvFormat known : kKvFormats) names += fmt::format("{}, ", kv_format_name(known));
     return invalid_argument("--kv must be of {}each also with {} behind it, but is '{}'", names,
                             kOneVector, name);
   }

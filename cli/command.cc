@@ -34,11 +34,6 @@ Result<std::string> default_model() {
                "share/kakeya/models/demo of its installation); name a model folder: --model DIR");
 }
 
-constexpr std::pair<const char*, KvType> kKvTypes[] = {
-    {"auto", KvType::kAuto}, {"f32", KvType::kF32},   {"bf16", KvType::kBf16},
-    {"int8", KvType::kInt8}, {"int4", KvType::kInt4}, {"int4r", KvType::kRotatedInt4},
-    {"d4", KvType::kD4},     {"e8", KvType::kE8}};
-
 // The type of a name that CLI11 has checked.
 KvType parse_kv_type(const std::string& name) {
   const auto* entry = std::find_if(std::begin(kKvTypes), std::end(kKvTypes),

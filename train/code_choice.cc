@@ -2,8 +2,8 @@
 
 #include <Eigen/Core>
 #include <algorithm>
-#include <array>
 #include <cstddef>
+#include <span>
 
 #include "projection_matrices.h"
 
@@ -12,8 +12,7 @@ namespace {
 
 using Floats = Eigen::Matrix<float, Eigen::Dynamic, Eigen::Dynamic, Eigen::RowMajor>;
 
-constexpr std::array kStored = {KvFormat::kBf16,        KvFormat::kInt8, KvFormat::kInt4,
-                                KvFormat::kRotatedInt4, KvFormat::kD4,   KvFormat::kE8};
+constexpr std::span kStored = std::span(kKvFormats).subspan(1);  // f32 loses nothing
 
 // Rows of a document, `vectors` of a position, but those that sessions keep for ever.
 Eigen::Map<const Floats> evicted_rows(const std::vector<float>& rows,

@@ -5,6 +5,7 @@
 #include <functional>
 #include <limits>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -25,6 +26,12 @@ enum class Compute : std::uint8_t { kF32, kFast };
 // after a Hadamard rotation, each for itself or as points of a lattice. docs/memory.md has bytes
 // and errors.
 enum class KvType : std::uint8_t { kAuto, kF32, kBf16, kInt8, kInt4, kRotatedInt4, kD4, kE8 };
+
+// Each type with its name, as commands, Python and reports have it.
+inline constexpr std::pair<std::string_view, KvType> kKvTypes[] = {
+    {"auto", KvType::kAuto}, {"f32", KvType::kF32},   {"bf16", KvType::kBf16},
+    {"int8", KvType::kInt8}, {"int4", KvType::kInt4}, {"int4r", KvType::kRotatedInt4},
+    {"d4", KvType::kD4},     {"e8", KvType::kE8}};
 
 // Ways to treat evicted rows of the KV cache. kKeep: they stay, exactly. kDrop: they are forgotten,
 // and their memory is used for later ones. kRestore: as kDrop, but a projection makes about what

@@ -3,7 +3,6 @@
 
 #include <nanobind/nanobind.h>
 
-#include <initializer_list>
 #include <limits>
 #include <set>
 #include <string>
@@ -65,8 +64,9 @@ class Keywords {
   void read_path(const char* name, std::string& field) {
     with(name, [&](nb::handle value) { field = path_of(place(name), value); });
   }
-  template <typename T>
-  void read(const char* name, T& field, std::initializer_list<std::pair<const char*, T>> words) {
+  // `words`: pairs of a word and its meaning.
+  template <typename T, typename Words>
+  void read(const char* name, T& field, const Words& words) {
     with(name, [&](nb::handle value) {
       const std::string given = text_of(place(name), value);
       std::string known;

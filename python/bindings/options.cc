@@ -15,10 +15,6 @@ constexpr std::int64_t kMostStopIds = 1 << 16;
 
 constexpr std::initializer_list<std::pair<const char*, Compute>> kComputes = {
     {"f32", Compute::kF32}, {"fast", Compute::kFast}};
-constexpr std::initializer_list<std::pair<const char*, KvType>> kKvTypes = {
-    {"auto", KvType::kAuto}, {"f32", KvType::kF32},   {"bf16", KvType::kBf16},
-    {"int8", KvType::kInt8}, {"int4", KvType::kInt4}, {"int4r", KvType::kRotatedInt4},
-    {"d4", KvType::kD4},     {"e8", KvType::kE8}};
 constexpr std::initializer_list<std::pair<const char*, Evicted>> kEvicted = {
     {"keep", Evicted::kKeep}, {"drop", Evicted::kDrop}, {"restore", Evicted::kRestore}};
 constexpr std::initializer_list<std::pair<const char*, Pooling>> kPoolings = {

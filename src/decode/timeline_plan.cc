@@ -1,6 +1,7 @@
 #include "decode/timeline_plan.h"
 
 #include <algorithm>
+#include <iterator>
 
 #include "base/status.h"
 #include "formats/families.h"
@@ -12,24 +13,7 @@ namespace {
 constexpr std::int64_t kMaxBoundedContext = std::int64_t{1} << 24;
 
 KvFormat kv_format(KvType type, Compute compute) {
-  switch (type) {
-    case KvType::kAuto:
-      break;
-    case KvType::kF32:
-      return KvFormat::kF32;
-    case KvType::kBf16:
-      return KvFormat::kBf16;
-    case KvType::kInt8:
-      return KvFormat::kInt8;
-    case KvType::kInt4:
-      return KvFormat::kInt4;
-    case KvType::kRotatedInt4:
-      return KvFormat::kRotatedInt4;
-    case KvType::kD4:
-      return KvFormat::kD4;
-    case KvType::kE8:
-      return KvFormat::kE8;
-  }
+  if (type != KvType::kAuto) return kv_format_of(type);
   return compute == Compute::kF32 ? KvFormat::kF32 : KvFormat::kBf16;
 }
 
@@ -111,7 +95,7 @@ Result<KvPlan> plan_kv(const SessionOptions& options,
   for (const auto& [name, type] :
        {std::pair("kv_full", options.kv_full), std::pair("kv_sliding", options.kv_sliding),
         std::pair("kv_drafter", options.kv_drafter), std::pair("kv_codes", options.kv_codes)}) {
-    if (type > KvType::kE8) {
+    if (static_cast<std::size_t>(type) >= std::size(kKvTypes)) {
       return invalid_argument("SessionOptions::{} is no type of rows: {}", name,
                               static_cast<int>(type));
     }

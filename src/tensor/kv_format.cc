@@ -4,6 +4,7 @@
 #include <array>
 #include <cmath>
 #include <cstring>
+#include <iterator>
 #include <limits>
 #include <span>
 
@@ -13,14 +14,8 @@
 namespace kakeya {
 namespace {
 
-struct Name {
-  KvFormat format;
-  std::string_view name;
-};
-constexpr Name kNames[] = {
-    {KvFormat::kF32, "f32"},   {KvFormat::kBf16, "bf16"},         {KvFormat::kInt8, "int8"},
-    {KvFormat::kInt4, "int4"}, {KvFormat::kRotatedInt4, "int4r"}, {KvFormat::kD4, "d4"},
-    {KvFormat::kE8, "e8"}};
+static_assert(std::size(kKvTypes) == std::size(kKvFormats) + 1);
+static_assert(static_cast<int>(KvType::kE8) == static_cast<int>(KvFormat::kE8) + 1);
 
 constexpr std::int64_t kScaleBytes = sizeof(float);
 
@@ -271,13 +266,17 @@ void decode_rotated(const std::byte* bytes, std::int64_t head_dim, float* out) {
 
 }  // namespace
 
+KvFormat kv_format_of(KvType type) {
+  return static_cast<KvFormat>(static_cast<int>(type) - 1);
+}
+
 std::string_view kv_format_name(KvFormat format) {
-  return kNames[static_cast<std::size_t>(format)].name;
+  return kKvTypes[static_cast<std::size_t>(format) + 1].first;
 }
 
 std::optional<KvFormat> parse_kv_format(std::string_view name) {
-  for (const Name& entry : kNames) {
-    if (entry.name == name) return entry.format;
+  for (const KvFormat format : kKvFormats) {
+    if (kv_format_name(format) == name) return format;
   }
   return std::nullopt;
 }

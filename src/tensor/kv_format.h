@@ -30,9 +30,16 @@
 #include <optional>
 #include <string_view>
 
+#include "kakeya/options.h"
+
 namespace kakeya {
 
+// In the order of KvType, which has kAuto in front.
 enum class KvFormat : std::uint8_t { kF32, kBf16, kInt8, kInt4, kRotatedInt4, kD4, kE8 };
+
+inline constexpr KvFormat kKvFormats[] = {KvFormat::kF32,  KvFormat::kBf16,        KvFormat::kInt8,
+                                          KvFormat::kInt4, KvFormat::kRotatedInt4, KvFormat::kD4,
+                                          KvFormat::kE8};
 
 inline constexpr std::int64_t kInt4Group = 32;
 inline constexpr std::int64_t kInt4GroupBytes = 18;  // a bf16 scale and 32 fields
@@ -43,6 +50,9 @@ inline constexpr std::int64_t kMaxKvHeadDim = 512;
 inline constexpr float kNormalStep = 0.335F;
 inline constexpr float kNormalStepD4 = 0.295F;
 
+// The format of a type; there is none of kAuto.
+KvFormat kv_format_of(KvType type);
+// The name that its type has.
 std::string_view kv_format_name(KvFormat format);
 std::optional<KvFormat> parse_kv_format(std::string_view name);
 
