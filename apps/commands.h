@@ -16,10 +16,11 @@ void add_inspect_command(CLI::App& app, int& exit_code);
 void add_doctor_command(CLI::App& app, int& exit_code);
 void add_convert_command(CLI::App& app, int& exit_code);
 void add_quantize_command(CLI::App& app, int& exit_code);
+void add_calibrate_command(CLI::App& app, int& exit_code);
 void add_completion_command(CLI::App& app, int& exit_code);
 
 // Those that measure, judge, write and describe models: logits, doctor, bench, eval, bridge,
-// convert, quantize; and the backends for tests.
+// convert, quantize, calibrate; and the backends for tests.
 void add_workshop_commands(CLI::App& app, int& exit_code);
 
 // Runs `kakeya run` with flags that are checked here; returns its exit code.

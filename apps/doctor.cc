@@ -98,6 +98,7 @@ constexpr KvWay kKvWays[] = {
     {"(default)", KvType::kAuto, 0, Evicted::kKeep},
     {"--kv-full int8 --kv-sliding int8 --kv-drafter int8", KvType::kInt8, 0, Evicted::kKeep},
     {"--kv-full e8 --kv-sliding e8 --kv-drafter e8", KvType::kE8, 0, Evicted::kKeep},
+    {"--kv-full k4v4 --kv-sliding int8 --kv-drafter int8", calibrated_kv(4, 4), 0, Evicted::kKeep},
     {"--window 1024 --evicted-full restore", KvType::kAuto, 1024, Evicted::kRestore},
     {"--window 1024 --evicted-full drop", KvType::kAuto, 1024, Evicted::kDrop}};
 
@@ -127,8 +128,8 @@ Result<std::int64_t> longest_context(EngineOptions options,
 }
 
 // The memory that each way takes at `contexts`, the last of which is the model's limit, and how far
-// `limit` bytes reach. Ways that the model's heads do not allow, or for which it has no projection,
-// are left out.
+// `limit` bytes reach. Ways that the model's heads do not allow, or for which it has no projection
+// or no statistics, are left out.
 Result<std::vector<KvWayReport>> compare_kv_ways(const ModelFlags& flags,
                                                  const std::vector<std::int64_t>& contexts,
                                                  std::uint64_t limit) {
@@ -136,7 +137,8 @@ Result<std::vector<KvWayReport>> compare_kv_ways(const ModelFlags& flags,
   for (const KvWay& way : kKvWays) {
     KAKEYA_ASSIGN_OR_RETURN(EngineOptions options, engine_options(flags));
     SessionOptions& session = options.session;
-    session.kv_full = session.kv_sliding = session.kv_drafter = way.type;
+    session.kv_full = way.type;
+    session.kv_sliding = session.kv_drafter = is_calibrated(way.type) ? KvType::kInt8 : way.type;
     session.window = way.window;
     session.evicted_full = way.on_full;
     KvWayReport report{.flags = way.flags, .session_bytes = {}, .longest = 0};

@@ -26,8 +26,11 @@ namespace kakeya::cli {
 
 namespace {
 
-constexpr std::pair<const char*, KvType> kShownTypes[] = {
-    {"auto", KvType::kAuto}, {"int8", KvType::kInt8}, {"int4", KvType::kInt4}};
+constexpr std::pair<const char*, KvType> kShownTypes[] = {{"auto", KvType::kAuto},
+                                                          {"int8", KvType::kInt8},
+                                                          {"int4", KvType::kInt4},
+                                                          {"k4v4", calibrated_kv(4, 4)},
+                                                          {"k3v3", calibrated_kv(3, 3)}};
 
 // The model as its folder in bf16 would hold it; its tensors have no data.
 SourceModel unwritten_model(const ModelConfig& config) {
@@ -134,6 +137,7 @@ Result<std::int64_t> longest_in(EngineImpl& engine,
 // Adds what a token takes, without the session around it. `plan`: of the longest context.
 void add_token_bytes(const KvCacheSpec& plan, KvSize& size) {
   for (const LayerCacheSpec& layer : plan.layers) {
+    if (layer.is_coded()) continue;  // its exact rows are few, whatever the text
     const auto bytes = static_cast<std::uint64_t>(layer.position_bytes());
     (layer.window > 0 ? size.sliding_bytes_per_token : size.full_bytes_per_token) += bytes;
     if (layer.window == 0) continue;
@@ -217,7 +221,8 @@ Result<ShapeSizes> measure_shape(const KnownShape& shape,
     KvSize size;
     size.type = name;
     SessionOptions session = options.session;
-    session.kv_full = session.kv_sliding = type;
+    session.kv_full = type;
+    session.kv_sliding = is_calibrated(type) ? KvType::kInt8 : type;
     session.context = most;
     const auto plan = engine->plan_session(session, 1);
     if (!plan && type != KvType::kAuto) continue;  // the heads do not allow it

@@ -16,6 +16,7 @@ void add_workshop_commands(CLI::App& app, int& exit_code) {
   add_bridge_command(app, exit_code);
   add_convert_command(app, exit_code);
   add_quantize_command(app, exit_code);
+  add_calibrate_command(app, exit_code);
 }
 
 }  // namespace kakeya::cli

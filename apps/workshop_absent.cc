@@ -7,7 +7,7 @@ namespace kakeya::cli {
 
 void add_workshop_commands(CLI::App& app, int& exit_code) {
   for (const char* const name :
-       {"logits", "doctor", "bench", "eval", "bridge", "convert", "quantize"}) {
+       {"logits", "doctor", "bench", "eval", "bridge", "convert", "quantize", "calibrate"}) {
     CLI::App* const command = app.add_subcommand(name, "Not in this build: `make build` adds it");
     command->allow_extras();
     command->set_help_flag();  // which would say that it is there

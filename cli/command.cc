@@ -12,6 +12,7 @@
 #include <filesystem>
 #include <fstream>
 #include <iterator>
+#include <memory>
 #include <utility>
 
 #include "base/control_group.h"
@@ -49,11 +50,20 @@ Evicted parse_evicted(const std::string& name) {
 constexpr const char* kKvGroup = "KV cache";
 constexpr const char* kMachineGroup = "Machine";
 
-void add_kv_type(CLI::App& command, const char* name, std::string& value, const std::string& help) {
+// `calibrated`: true for layers that can be stored by calibrated codes.
+void add_kv_type(CLI::App& command,
+                 const char* name,
+                 std::string& value,
+                 const std::string& help,
+                 bool calibrated = false) {
   std::vector<std::string> types;
-  for (const auto& [type, unused] : kKvTypes) types.emplace_back(type);
+  for (const auto& [type_name, type] : kKvTypes) {
+    if (calibrated || !is_calibrated(type)) types.emplace_back(type_name);
+  }
+  // Twenty-five of the names are of one kind, which the help says.
+  const auto is_type = std::make_shared<CLI::IsMember>(types);
   command.add_option(name, value, help)
-      ->check(CLI::IsMember(types))
+      ->check(CLI::Validator([is_type](std::string& given) { return (*is_type)(given); }, ""))
       ->type_name("TYPE")
       ->group(kKvGroup);
 }
@@ -172,15 +182,29 @@ void add_engine_flags(CLI::App& command, ModelFlags& flags) {
 
 void add_kv_flags(CLI::App& command, ModelFlags& flags) {
   const std::string group = kKvGroup;
-  const auto add_type = [&](const char* name, std::string& value, const std::string& help) {
-    add_kv_type(command, name, value, help);
-  };
-  add_type("--kv-full", flags.kv_full,
-           "How full layers store the KV cache: auto (f32 or bf16, by --compute), f32, bf16, "
-           "int8, int4, "
-           "int4r, d4 or e8 (4 bits after a rotation; one by one or as lattice points)");
-  add_type("--kv-sliding", flags.kv_sliding, "How sliding layers store it; types as above");
-  add_type("--kv-drafter", flags.kv_drafter, "How the drafter's context is stored; types as above");
+  add_kv_type(command, "--kv-full", flags.kv_full,
+              "How full layers store the KV cache: auto (f32 or bf16, by --compute), f32, bf16, "
+              "int8, int4, int4r, d4 or e8 (4 bits after a rotation; one by one or as lattice "
+              "points), or k4v4 and its like, k2 to k6 bits of keys and v2 to v6 of values, after "
+              "`kakeya calibrate`",
+              true);
+  add_kv_type(command, "--kv-sliding", flags.kv_sliding,
+              "How sliding layers store it; types as above but k4v4 and its like");
+  add_kv_type(command, "--kv-drafter", flags.kv_drafter,
+              "How the drafter's context is stored; types as those of sliding layers");
+  command
+      .add_option("--kv-exact", flags.kv_exact,
+                  "With --kv-full k4v4 and its like: the last N tokens, and the first --sink, are "
+                  "attended to exactly (default: 64)")
+      ->check(CLI::Range(1, 1 << 30))
+      ->type_name("N")
+      ->group(group);
+  command
+      .add_option("--kv-statistics", flags.kv_statistics,
+                  "With --kv-full k4v4 and its like: the file that `kakeya calibrate` has written "
+                  "(default: auto, where it writes it)")
+      ->type_name("FILE")
+      ->group(group);
   command
       .add_option("--window", flags.window,
                   "Evict tokens that lie N or more before the present one (default: none). "
@@ -352,6 +376,12 @@ Status check_session_flags(const ModelFlags& flags) {
         "--evicted-full or --evicted-sliding",
         flags.window);
   }
+  const bool calibrated = is_calibrated(parse_kv_type(flags.kv_full));
+  if (!calibrated && (flags.kv_exact != 64 || flags.kv_statistics != "auto")) {
+    return invalid_argument(
+        "{} is for calibrated types of the KV cache: expected k4v4 or its like in --kv-full",
+        flags.kv_exact != 64 ? "--kv-exact" : "--kv-statistics");
+  }
   if (restores) return {};
   for (const auto& [flag, value] :
        {std::pair("--projection", flags.projection), std::pair("--kv-codes", flags.kv_codes)}) {
@@ -400,8 +430,10 @@ Result<EngineOptions> engine_options(const ModelFlags& flags) {
                      .evicted_full = parse_evicted(flags.evicted_full),
                      .evicted_sliding = parse_evicted(flags.evicted_sliding),
                      .kv_codes = parse_kv_type(flags.kv_codes),
+                     .kv_exact = flags.kv_exact,
                      .grow = flags.grow};
   options.projection = flags.projection;
+  options.kv_statistics = flags.kv_statistics;
   KAKEYA_ASSIGN_OR_RETURN(options.prompt_cache_bytes, parse_prompt_cache(flags.prompt_cache));
   options.prompt_cache_dir = flags.prompt_cache_dir;
   if (!flags.prompt_cache_dir_bytes.empty()) {

@@ -51,6 +51,8 @@ struct ModelFlags {
   std::string evicted_full = "keep";
   std::string evicted_sliding = "keep";
   std::string kv_codes = "auto";
+  std::int64_t kv_exact = 64;
+  std::string kv_statistics = "auto";
   std::string projection = "auto";
   int threads = 0;
   std::int64_t context = 0;

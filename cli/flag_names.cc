@@ -8,6 +8,7 @@ namespace {
 constexpr FlagName kFlagNames[] = {
     {"EngineOptions::backend", "--backend"},
     {"EngineOptions::chat_template", "--chat-template"},
+    {"EngineOptions::kv_statistics", "--kv-statistics"},
     {"EngineOptions::num_threads", "--threads"},
     {"EngineOptions::projection", "--projection"},
     {"EngineOptions::prompt_cache_bytes", "--prompt-cache"},
@@ -20,6 +21,7 @@ constexpr FlagName kFlagNames[] = {
     {"SessionOptions::kv_sliding", "--kv-sliding"},
     {"SessionOptions::kv_drafter", "--kv-drafter"},
     {"SessionOptions::kv_codes", "--kv-codes"},
+    {"SessionOptions::kv_exact", "--kv-exact"},
     {"SessionOptions::sink", "--sink"},
     {"SessionOptions::window", "--window"},
     {"SessionOptions::evicted_full", "--evicted-full"},

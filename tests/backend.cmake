@@ -3,6 +3,7 @@ kakeya_test(op_parity_test backend/attention_parity_test.cc backend/choice_test.
 kakeya_test(row_invariance_test backend/row_invariance_test.cc)
 kakeya_test(packed_layout_test backend/packed_layout_test.cc
             backend/finite_weights_test.cc tensor/weight_hash_test.cc)
+kakeya_test(coded_attention_test backend/coded_attention_test.cc)
 kakeya_test(restored_attention_test backend/restored_attention_test.cc)
 kakeya_test(golden_ops_test backend/golden_ops_test.cc)
 kakeya_test(backend_allocation_test backend/allocation_test.cc)

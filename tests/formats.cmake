@@ -13,7 +13,9 @@ kakeya_test(
   formats/gguf_write_test.cc
   tensor/integer_blocks_test.cc
   formats/json_document_test.cc
+  tensor/calibrated_code_test.cc
   tensor/kv_format_test.cc
+  formats/kv_statistics_test.cc
   formats/layer_heads_test.cc
   formats/model_config_test.cc
   formats/published_models_test.cc

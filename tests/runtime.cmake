@@ -18,6 +18,7 @@ endif()
 
 kakeya_test(cli_test cli/cli_test.cc cli/eval_niah_test.cc cli/eval_resume_test.cc cli/eval_runs_test.cc cli/eval_tasks_test.cc cli/convert_test.cc cli/flags_test.cc cli/foreign_flags_test.cc cli/memory_flags_test.cc cli/output_test.cc
             cli/bad_inputs_test.cc
+            cli/calibrate_test.cc
             cli/bridge_test.cc
             cli/cuda_test.cc
             cli/doctor_test.cc

@@ -90,6 +90,7 @@ Result<Projections> load_projections(EngineImpl& engine,
                      : std::filesystem::path(folder);
   std::error_code ignored;  // an unreadable folder holds no projection
   const auto absent = [&](const eval::KvMode& mode) {
+    if (is_calibrated(mode.session.kv_full)) return !engine.has_statistics();
     return !mode.projection.empty() && !std::filesystem::exists(parent / mode.projection, ignored);
   };
   const auto restores = [](const eval::KvMode& mode) { return !mode.projection.empty(); };

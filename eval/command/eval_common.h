@@ -58,8 +58,8 @@ double probe_gb_per_s(const Engine& engine);
 using Projections = std::map<std::string, std::shared_ptr<const Projection>>;
 
 // Loads the projections that the modes restore rows with, by KvMode::projection. Unless modes were
-// asked for by name, those whose projection is not there are taken out. `folder`: of the
-// projections; empty: the model's projections/. Errors: as load_projection.
+// asked for by name, those whose projection, or the model's statistics, are not there are taken
+// out. `folder`: of the projections; empty: the model's projections/. Errors: as load_projection.
 Result<Projections> load_projections(EngineImpl& engine,
                                      bool by_name,
                                      std::vector<eval::KvMode>& modes,

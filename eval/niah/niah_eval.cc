@@ -23,7 +23,7 @@ struct EvictedRows {
 EvictedRows count_evicted(const KvCacheSpec& cache, Position length) {
   EvictedRows rows;
   for (const LayerCacheSpec& layer : cache.layers) {
-    if (layer.kept == 0 || layer.is_codes) continue;
+    if (layer.kept == 0 || layer.is_codes || layer.is_coded()) continue;
     const Position query = length - 1;
     const Position last = query - layer.kept;
     const Position window_start = layer.window == 0 ? 0 : query - layer.window + 1;

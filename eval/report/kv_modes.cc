@@ -20,6 +20,11 @@ SessionOptions stored(KvType full, KvType sliding) {
   return {.kv_full = full, .kv_sliding = sliding, .drafting = false};
 }
 
+// Full layers in calibrated codes, of which the last `exact` rows are exact.
+SessionOptions calibrated(int key_bits, int value_bits, std::int64_t exact = 64) {
+  return {.kv_full = calibrated_kv(key_bits, value_bits), .kv_exact = exact, .drafting = false};
+}
+
 SessionOptions dropped(std::int64_t sink, std::int64_t window, Evicted full, Evicted sliding) {
   return {.sink = sink,
           .window = window,
@@ -91,6 +96,12 @@ const std::vector<KvMode>& kv_modes() {
         {.name = "int4r", .session = stored(kRotatedInt4, kRotatedInt4)},
         {.name = "d4", .session = stored(kD4, kD4), .control = "int4r"},
         {.name = "e8", .session = stored(kE8, kE8), .control = "int4r"},
+        {.name = "k6v6", .session = calibrated(6, 6)},
+        {.name = "k5v5", .session = calibrated(5, 5)},
+        {.name = "k4v4", .session = calibrated(4, 4)},
+        {.name = "k4v4-last", .session = calibrated(4, 4, 1)},
+        {.name = "k3v3", .session = calibrated(3, 3)},
+        {.name = "k2v2", .session = calibrated(2, 2)},
         {.name = "window-64", .session = dropped(0, 64, kKeep, kDrop)},
         {.name = "drop-full", .session = dropped(4, 64, kDrop, kKeep)},
         {.name = "drop-sliding", .session = dropped(4, 64, kKeep, kDrop)},

@@ -23,15 +23,49 @@ enum class Compute : std::uint8_t { kF32, kFast };
 
 // How keys and values are stored. kAuto: f32 with Compute::kF32, bf16 with Compute::kFast. kInt8: a
 // scale for each token and head. kInt4: groups of 32. kRotatedInt4, kD4, kE8: 4 bits an element
-// after a Hadamard rotation, each for itself or as points of a lattice. docs/memory.md has bytes
-// and errors.
-enum class KvType : std::uint8_t { kAuto, kF32, kBf16, kInt8, kInt4, kRotatedInt4, kD4, kE8 };
+// after a Hadamard rotation, each for itself or as points of a lattice. From kCalibrated on: codes
+// of full layers that follow statistics of the model, which `kakeya calibrate` writes
+// (calibrated_kv()). docs/memory.md has bytes and errors.
+enum class KvType : std::uint8_t {
+  kAuto,
+  kF32,
+  kBf16,
+  kInt8,
+  kInt4,
+  kRotatedInt4,
+  kD4,
+  kE8,
+  kCalibrated
+};
+
+inline constexpr int kLeastCalibratedBits = 2;
+inline constexpr int kMostCalibratedBits = 6;
+
+// The calibrated type of so many bits for an element of a key and of a value, each from
+// kLeastCalibratedBits to kMostCalibratedBits.
+constexpr KvType calibrated_kv(int key_bits, int value_bits) {
+  constexpr int kKinds = kMostCalibratedBits - kLeastCalibratedBits + 1;
+  return static_cast<KvType>(static_cast<int>(KvType::kCalibrated) +
+                             (key_bits - kLeastCalibratedBits) * kKinds + value_bits -
+                             kLeastCalibratedBits);
+}
+constexpr bool is_calibrated(KvType type) {
+  return type >= KvType::kCalibrated;
+}
 
 // Each type with its name, as commands, Python and reports have it.
 inline constexpr std::pair<std::string_view, KvType> kKvTypes[] = {
-    {"auto", KvType::kAuto}, {"f32", KvType::kF32},   {"bf16", KvType::kBf16},
-    {"int8", KvType::kInt8}, {"int4", KvType::kInt4}, {"int4r", KvType::kRotatedInt4},
-    {"d4", KvType::kD4},     {"e8", KvType::kE8}};
+    {"auto", KvType::kAuto},       {"f32", KvType::kF32},         {"bf16", KvType::kBf16},
+    {"int8", KvType::kInt8},       {"int4", KvType::kInt4},       {"int4r", KvType::kRotatedInt4},
+    {"d4", KvType::kD4},           {"e8", KvType::kE8},           {"k2v2", calibrated_kv(2, 2)},
+    {"k2v3", calibrated_kv(2, 3)}, {"k2v4", calibrated_kv(2, 4)}, {"k2v5", calibrated_kv(2, 5)},
+    {"k2v6", calibrated_kv(2, 6)}, {"k3v2", calibrated_kv(3, 2)}, {"k3v3", calibrated_kv(3, 3)},
+    {"k3v4", calibrated_kv(3, 4)}, {"k3v5", calibrated_kv(3, 5)}, {"k3v6", calibrated_kv(3, 6)},
+    {"k4v2", calibrated_kv(4, 2)}, {"k4v3", calibrated_kv(4, 3)}, {"k4v4", calibrated_kv(4, 4)},
+    {"k4v5", calibrated_kv(4, 5)}, {"k4v6", calibrated_kv(4, 6)}, {"k5v2", calibrated_kv(5, 2)},
+    {"k5v3", calibrated_kv(5, 3)}, {"k5v4", calibrated_kv(5, 4)}, {"k5v5", calibrated_kv(5, 5)},
+    {"k5v6", calibrated_kv(5, 6)}, {"k6v2", calibrated_kv(6, 2)}, {"k6v3", calibrated_kv(6, 3)},
+    {"k6v4", calibrated_kv(6, 4)}, {"k6v5", calibrated_kv(6, 5)}, {"k6v6", calibrated_kv(6, 6)}};
 
 // Ways to treat evicted rows of the KV cache. kKeep: they stay, exactly. kDrop: they are forgotten,
 // and their memory is used for later ones. kRestore: as kDrop, but a projection makes about what
@@ -56,6 +90,9 @@ struct SessionOptions {
   Evicted evicted_full = Evicted::kKeep;
   Evicted evicted_sliding = Evicted::kKeep;
   KvType kv_codes = KvType::kAuto;  // of restored rows
+  // Exact positions of layers stored by calibrated codes: the last so many, with a query's own (1
+  // or more), and the first `sink`. They are kept as bf16, or f32 with Compute::kF32.
+  std::int64_t kv_exact = 64;
   // False: plain steps only, and nothing in memory for drafts, though the engine has a drafter.
   bool drafting = true;
   // True: layers that keep every token take memory as they fill, in blocks of at most 64 tokens,
@@ -140,6 +177,10 @@ struct EngineOptions {
   // full layers alone are restored, else its projections/aux. "none". It needs a drafter's weights,
   // also where nothing is drafted.
   std::string projection = "auto";
+  // The statistics for calibrated types of rows, as `kakeya calibrate` writes them. "auto": the
+  // model folder's kv-codes.safetensors, or beside a GGUF file its name with .kv-codes.safetensors
+  // behind it. Read if there is one; sessions of such a type are refused without.
+  std::string kv_statistics = "auto";
   // A folder where packed weights are kept, a file for each model: the next start maps the file
   // instead of packing the weights again. "beside": where the model is. Empty: none. Files are made
   // anew when the model's files change, or when they are damaged (docs/weights-cache.md). Where the

@@ -32,6 +32,7 @@ void read_session(Keywords& keywords, SessionOptions& options) {
   keywords.read("kv_sliding", options.kv_sliding, kKvTypes);
   keywords.read("kv_drafter", options.kv_drafter, kKvTypes);
   keywords.read("kv_codes", options.kv_codes, kKvTypes);
+  keywords.read("kv_exact", options.kv_exact);
   keywords.read("sink", options.sink);
   keywords.read("window", options.window);
   keywords.read("evicted_full", options.evicted_full, kEvicted);
@@ -172,6 +173,7 @@ EngineOptions engine_options(const nb::dict& given) {
   keywords.read("prompt_cache_dir_bytes", options.prompt_cache_dir_bytes);
   keywords.read("fit_memory", options.fit_memory);
   keywords.read_path("draft", options.draft.source);
+  keywords.read_path("kv_statistics", options.kv_statistics);
   keywords.read_path("projection", options.projection);
   keywords.read_path("weights_cache", options.weights_cache);
   keywords.read("weights_cache_trust", options.weights_cache_trust);

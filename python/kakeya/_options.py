@@ -13,6 +13,12 @@ AnyPath: TypeAlias = str | os.PathLike[str]
 TokenIds: TypeAlias = Sequence[int] | npt.NDArray[np.integer[Any]]
 Evicted = Literal["keep", "drop", "restore"]
 Kv = Literal["auto", "f32", "bf16", "int8", "int4", "int4r", "d4", "e8"]
+# Full layers also in calibrated codes, once `kakeya calibrate` has run.
+KvFull = (
+    Kv
+    | Literal["k2v2", "k2v3", "k2v4", "k2v5", "k2v6", "k3v2", "k3v3", "k3v4", "k3v5", "k3v6", "k4v2", "k4v3", "k4v4"]
+    | Literal["k4v5", "k4v6", "k5v2", "k5v3", "k5v4", "k5v5", "k5v6", "k6v2", "k6v3", "k6v4", "k6v5", "k6v6"]
+)
 
 
 class SessionOptions(TypedDict, total=False):
@@ -20,10 +26,11 @@ class SessionOptions(TypedDict, total=False):
 
     context: int  # most tokens; 0: the model's limit, at most 8192
     max_rows: int  # most tokens of one pass
-    kv_full: Kv
+    kv_full: KvFull
     kv_sliding: Kv
     kv_drafter: Kv
     kv_codes: Kv
+    kv_exact: int  # with calibrated codes: the last tokens that stay exact
     window: int  # tokens further behind than this are evicted; 0: none
     sink: int  # but not the first ones
     evicted_full: Evicted
@@ -48,6 +55,7 @@ class EngineOptions(SessionOptions, total=False):
     prompt_cache_dir_bytes: int  # most bytes of the folder's files: the oldest are deleted
     fit_memory: bool  # a smaller default session instead of a refusal
     draft: AnyPath  # "auto", "none", "ngram", "chain", a folder or a GGUF file
+    kv_statistics: AnyPath  # what `kakeya calibrate` wrote: "auto", a file
     projection: AnyPath  # what restores evicted rows: "auto", "none", a folder
     weights_cache: AnyPath  # where packed weights are kept; "beside": where the model is
     weights_cache_trust: bool  # without comparing them with their checksums

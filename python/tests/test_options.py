@@ -56,6 +56,18 @@ def test_zero_is_not_the_default():
     assert engine.generate(["The cat"], max_tokens=3, repetition_penalty=1.0, top_k=0, seed=0, draft_length=0)[0].ids.size == 3
 
 
+def test_full_layers_in_calibrated_codes():
+    options = {"threads": 1, "pin_threads": False, "draft": "none", "context": 2048}
+    engine = kakeya.Engine(kv_full="k5v5", **options)
+    plain = kakeya.Engine(**options)
+    assert engine.session().footprint()["codes"] > 0
+    assert engine.chat("Count from 5 to 12.", max_tokens=40) == plain.chat("Count from 5 to 12.", max_tokens=40)
+    with pytest.raises(kakeya.InvalidArgument, match="kv_exact must be 1"):
+        engine.session(kv_exact=0)
+    with pytest.raises(kakeya.Error, match="nowhere"):
+        kakeya.Engine(kv_full="k4v4", kv_statistics="/nowhere", **options)
+
+
 def test_the_client_sends_zero():
     calls = pytest.importorskip("kakeya._client_calls")
     policy = calls.create_request((), "", calls.DecodeMode(0), calls.Evicted(0), 0, 0).kv_policy

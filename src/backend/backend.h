@@ -48,6 +48,8 @@ class Backend {
   // True if passes have batch invariance (row invariance): a row has the same bits whatever else is
   // in its pass. Where that is not known it is measured, with the model.
   virtual bool is_row_invariant() const { return true; }
+  // True if attention reads calibrated codes of the KV cache.
+  virtual bool reads_codes() const { return false; }
   // Where weights, keys and values, and the rows of operations lie.
   virtual MemorySpace& memory() const { return MemorySpace::host(); }
 

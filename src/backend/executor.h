@@ -96,6 +96,13 @@ AttentionInput attention_input(const Batch& batch,
                                const AttentionSettings& settings,
                                std::int64_t layer);
 
+// Codes the row of `position`: keys [K * E] before rotation and values [K * E], or one vector. For
+// backends whose memory is the host's.
+void store_coded_row(const CodedRows& coded,
+                     Position position,
+                     const float* keys,
+                     const float* values);
+
 // The three projections of all experts: gate and up [X, F, D], down [X, D, F].
 struct ExpertWeights {
   const Matrix* gate = nullptr;
@@ -114,7 +121,8 @@ struct ExecutorPlan {
   // positions * K * E; restored ones count twice.
   std::int64_t max_positions = 0;
   std::int64_t max_kv_numbers = 0;
-  std::int64_t top_k_experts = 0;  // 0: no experts
+  std::int64_t max_coded_head_dim = 0;  // E of calibrated codes; 0: none are read
+  std::int64_t top_k_experts = 0;       // 0: no experts
   std::int64_t num_experts = 0;
   std::int64_t hidden_size = 0;  // D of the experts
   std::int64_t moe_intermediate_size = 0;
@@ -186,6 +194,9 @@ class Executor {
   // Writes the batch's rows [T, K * E] into the slots of their positions in `layer` of their
   // sequence, coded in its format; only values where it has no keys.
   virtual void store_kv(ConstRows keys, ConstRows values, std::int64_t layer) = 0;
+  // Writes the batch's rows, keys before rotation, into CodedRows of sequences that have them; of
+  // one vector, that vector. For backends that read codes (Backend::reads_codes()).
+  virtual void store_codes(ConstRows keys, ConstRows values, std::int64_t layer);
   // Writes the batch's rows into RestoredRows::own of sequences that blend them.
   virtual void store_own_kv(ConstRows keys, ConstRows values, std::int64_t layer) = 0;
 

@@ -21,6 +21,7 @@ class ForwardingBackend : public Backend {
   std::string_view name() const override { return inner_->name(); }
   int num_threads() const override { return inner_->num_threads(); }
   bool is_row_invariant() const override { return inner_->is_row_invariant(); }
+  bool reads_codes() const override { return inner_->reads_codes(); }
   MemorySpace& memory() const override { return inner_->memory(); }
   Result<std::unique_ptr<Matrix>> load_matrix(const TensorView& weight,
                                               Compute compute,

@@ -60,6 +60,9 @@ class ForwardingExecutor : public Executor {
   void store_kv(ConstRows keys, ConstRows values, std::int64_t layer) override {
     forward<&Executor::store_kv>("store_kv", keys, values, layer);
   }
+  void store_codes(ConstRows keys, ConstRows values, std::int64_t layer) override {
+    forward<&Executor::store_codes>("store_codes", keys, values, layer);
+  }
   void store_own_kv(ConstRows keys, ConstRows values, std::int64_t layer) override {
     forward<&Executor::store_own_kv>("store_own_kv", keys, values, layer);
   }

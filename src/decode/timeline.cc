@@ -32,6 +32,10 @@ Result<std::unique_ptr<Timeline>> Timeline::create(const Decoder& decoder,
   KAKEYA_ASSIGN_OR_RETURN(KvCache cache, KvCache::create(plan.cache, budget, workspace.memory()));
   std::unique_ptr<Timeline> timeline(
       new Timeline(decoder, workspace, plan, std::move(cache), budget));
+  if (plan.coded) {
+    KAKEYA_CHECK(restoring.codes != nullptr);
+    timeline->cache_.set_codes(restoring.codes);
+  }
   if (!plan.encoder) return timeline;
   KAKEYA_CHECK(restoring.projection != nullptr && restoring.drafter != nullptr);
   KAKEYA_ASSIGN_OR_RETURN(timeline->encoder_,

@@ -21,10 +21,11 @@ namespace kakeya {
 
 class Pass;
 
-// The weights that rows can be restored with; null: none.
+// The weights that rows can be restored with, and the codes that they are read from; null: none.
 struct RestoringWeights {
   const Projection* projection = nullptr;
   const dflash::Drafter* drafter = nullptr;
+  std::shared_ptr<const KvCodes> codes = nullptr;
 };
 
 // ForwardOutput for the host, which may read all of it.

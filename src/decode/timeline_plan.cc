@@ -12,9 +12,54 @@ namespace {
 // Positions are exact as f32 up to here, as RoPE takes them.
 constexpr std::int64_t kMaxBoundedContext = std::int64_t{1} << 24;
 
+std::string_view kv_type_name(KvType type) {
+  return kKvTypes[static_cast<std::size_t>(type)].first;
+}
+
+// The bits of a calibrated type.
+std::optional<KvBits> bits_of(KvType type) {
+  for (int keys = kLeastCalibratedBits; keys <= kMostCalibratedBits; ++keys) {
+    for (int values = kLeastCalibratedBits; values <= kMostCalibratedBits; ++values) {
+      if (calibrated_kv(keys, values) == type) return KvBits{keys, values};
+    }
+  }
+  return std::nullopt;
+}
+
 KvFormat kv_format(KvType type, Compute compute) {
-  if (type != KvType::kAuto) return kv_format_of(type);
+  // Exact rows of calibrated types are stored as without a type.
+  if (type != KvType::kAuto && !is_calibrated(type)) return kv_format_of(type);
   return compute == Compute::kF32 ? KvFormat::kF32 : KvFormat::kBf16;
+}
+
+// Full layers of a calibrated type.
+Result<KvLayerPlan> plan_coded(const ModelConfig& config,
+                               const SessionOptions& options,
+                               Compute compute) {
+  const std::string_view name = kv_type_name(options.kv_full);
+  if (options.evicted_full != Evicted::kKeep) {
+    return invalid_argument(
+        "full layers stored as {} keep all rows: expected SessionOptions::evicted_full to keep "
+        "them",
+        name);
+  }
+  if (options.kv_exact < 1 || options.kv_exact > SessionOptions::kMostKept) {
+    return invalid_argument("SessionOptions::kv_exact must be 1 to {} but is {}",
+                            SessionOptions::kMostKept, options.kv_exact);
+  }
+  for (std::int64_t l = 0; l < config.num_hidden_layers; ++l) {
+    if (config.is_sliding(l) || !config.owns_kv(l)) continue;
+    const std::int64_t head_dim = config.layer_head_dim(l);
+    if (head_dim % kCodeGroup == 0 && head_dim <= kMaxKvHeadDim) continue;
+    return invalid_argument(
+        "the KV cache cannot be stored as {}: it takes heads of whole groups of {}, at most {} "
+        "elements, but those of layer {} have {}",
+        name, kCodeGroup, kMaxKvHeadDim, l, head_dim);
+  }
+  return KvLayerPlan{.format = kv_format(options.kv_full, compute),
+                     .sink = options.sink,
+                     .kept = options.kv_exact,
+                     .coded = bits_of(options.kv_full)};
 }
 
 Result<KvLayerPlan> plan_layers(const SessionOptions& options,
@@ -79,7 +124,8 @@ Status plan_restoring(const SessionOptions& options,
   return {};
 }
 
-Result<KvPlan> plan_kv(const SessionOptions& options,
+Result<KvPlan> plan_kv(const ModelConfig& config,
+                       const SessionOptions& options,
                        Compute compute,
                        const Comparison& comparison) {
   if (options.sink < 0 || options.window < 0) {
@@ -99,6 +145,12 @@ Result<KvPlan> plan_kv(const SessionOptions& options,
       return invalid_argument("SessionOptions::{} is no type of rows: {}", name,
                               static_cast<int>(type));
     }
+    if (is_calibrated(type) && name != std::string_view("kv_full")) {
+      return invalid_argument(
+          "SessionOptions::{} cannot be {}: calibrated types are for full layers "
+          "(SessionOptions::kv_full)",
+          name, kv_type_name(type));
+    }
   }
   for (const auto& [name, evicted] : {std::pair("evicted_full", options.evicted_full),
                                       std::pair("evicted_sliding", options.evicted_sliding)}) {
@@ -108,8 +160,12 @@ Result<KvPlan> plan_kv(const SessionOptions& options,
     }
   }
   KvPlan plan{.full = {}, .sliding = {}, .pairs = comparison.kv_pairs};
-  KAKEYA_ASSIGN_OR_RETURN(
-      plan.full, plan_layers(options, options.kv_full, options.evicted_full, compute, comparison));
+  if (is_calibrated(options.kv_full)) {
+    KAKEYA_ASSIGN_OR_RETURN(plan.full, plan_coded(config, options, compute));
+  } else {
+    KAKEYA_ASSIGN_OR_RETURN(plan.full, plan_layers(options, options.kv_full, options.evicted_full,
+                                                   compute, comparison));
+  }
   KAKEYA_ASSIGN_OR_RETURN(plan.sliding, plan_layers(options, options.kv_sliding,
                                                     options.evicted_sliding, compute, comparison));
   return plan;
@@ -150,14 +206,14 @@ Result<TimelinePlan> plan_timeline(const ModelConfig& config,
                                    std::int64_t logit_rows,
                                    const RestoringConfigs& restoring,
                                    const Comparison& comparison) {
-  KAKEYA_ASSIGN_OR_RETURN(KvPlan kv, plan_kv(options, compute, comparison));
+  KAKEYA_ASSIGN_OR_RETURN(KvPlan kv, plan_kv(config, options, compute, comparison));
   const bool restores = kv.full.restored || kv.sliding.restored;
   if (restores) KAKEYA_TRY(check_restorable(config));
   if (restores) KAKEYA_TRY(plan_restoring(options, compute, logit_rows, restoring, comparison, kv));
   // Where full layers drop rows no distance exceeds a window, so positions may go on beyond those
   // of the training.
-  const bool bounded =
-      kv.full.kept > 0 && !kv.full.restored && kv.full.kept <= config.max_position_embeddings;
+  const bool drops = !kv.full.restored && !kv.full.coded;
+  const bool bounded = drops && kv.full.kept > 0 && kv.full.kept <= config.max_position_embeddings;
   const std::int64_t limit = bounded ? kMaxBoundedContext : config.max_position_embeddings;
   if (options.context < 0 || options.context > limit) {
     return invalid_argument(
@@ -185,9 +241,10 @@ Result<TimelinePlan> plan_timeline(const ModelConfig& config,
                     .chunk = std::min({options.max_rows, most_rows, context}),
                     .logit_rows = std::min(logit_rows, max_rows),
                     .drafter = {.format = kv_format(options.kv_drafter, compute),
-                                .sink = kv.full.sink,
-                                .kept = kv.full.kept},
+                                .sink = kv.full.coded ? 0 : kv.full.sink,
+                                .kept = kv.full.coded ? 0 : kv.full.kept},
                     .encoder = {},
+                    .coded = kv.full.coded,
                     .recompute = comparison.recompute};
   plan.cache.grows = options.grow;
   KAKEYA_TRY(plan.cache.check());

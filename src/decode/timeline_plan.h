@@ -22,6 +22,7 @@ struct TimelinePlan {
   std::int64_t logit_rows = 1;  // most rows of logits of one pass
   KvLayerPlan drafter;          // of a drafter's context; its full layers drop what the target's do
   std::optional<RowEncoderPlan> encoder;  // if rows are restored
+  std::optional<KvBits> coded;            // if full layers are stored by calibrated codes
   bool recompute = false;                 // Comparison::recompute
 };
 

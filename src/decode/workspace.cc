@@ -21,6 +21,7 @@ void include_executor(ExecutorPlan& plan, const ExecutorPlan& other) {
   widen(&ExecutorPlan::max_head_dim);
   widen(&ExecutorPlan::max_positions);
   widen(&ExecutorPlan::max_kv_numbers);
+  widen(&ExecutorPlan::max_coded_head_dim);
   widen(&ExecutorPlan::top_k_experts);
   widen(&ExecutorPlan::num_experts);
   widen(&ExecutorPlan::hidden_size);
@@ -34,11 +35,15 @@ void WorkspacePlan::include_attention(const KvCacheSpec& cache) {
   constexpr std::int64_t kStep = 256;
   for (const LayerCacheSpec& layer : cache.layers) {
     if (layer.is_codes) continue;
-    const std::int64_t held = layer.restored ? cache.context : cache.capacity(layer);
+    const bool all = layer.restored || layer.is_coded();
+    const std::int64_t held = all ? cache.context : cache.capacity(layer);
     const std::int64_t positions = (held + kStep - 1) / kStep * kStep;
     const std::int64_t numbers =
         positions * layer.num_kv_heads * layer.head_dim * (layer.restored ? 2 : 1);
     executor.max_positions = std::max(executor.max_positions, positions);
+    if (layer.is_coded()) {
+      executor.max_coded_head_dim = std::max(executor.max_coded_head_dim, layer.head_dim);
+    }
     executor.max_kv_numbers = std::max(executor.max_kv_numbers, numbers);
   }
 }

@@ -122,7 +122,8 @@ KvCache::Layer::Layer(const KvCacheSpec& spec, const LayerCacheSpec& layer) {
           .capacity = spec.capacity(layer),
           .num_kv_heads = layer.num_kv_heads,
           .head_dim = layer.head_dim,
-          .sink = std::min(layer.sink, spec.capacity(layer))};
+          .sink = std::min(layer.sink, spec.capacity(layer)),
+          .code_bytes = layer.code_bytes};
 }
 
 void KvCache::Layer::set(std::size_t block, SharedBlock memory) {
@@ -168,6 +169,9 @@ void KvCache::make_table() {
     layer.window = spec.window;
     layer.kept = spec.kept;
     layer.is_restored = spec.restored;
+    layer.is_coded = spec.is_coded();
+    if (layer.is_coded) layer.coded.keys = rows(spec.key_codes);
+    if (spec.value_codes >= 0) layer.coded.values = rows(spec.value_codes);
     if (!spec.restored) continue;
     layer.restored.codes = codes();
     if (codes().keys == nullptr) layer.restored.codes.keys = codes().values;
@@ -183,6 +187,21 @@ void KvCache::set_decoders(std::int64_t index,
   RestoredRows& restored = table_[static_cast<std::size_t>(index)].restored;
   restored.key_decoder = keys;
   restored.value_decoder = values;
+}
+
+void KvCache::set_codes(std::shared_ptr<const KvCodes> codes) {
+  codes_ = std::move(codes);
+  std::int64_t owner = 0;  // calibrated codes know the layers of the model alone, which come first
+  for (KvLayer& layer : table_) {
+    if (layer.is_coded) {
+      const KvCodes::Layer& made = codes_->layer(owner);
+      layer.coded.key_codes = made.keys.data();
+      layer.coded.value_codes = made.values.empty() ? nullptr : made.values.data();
+      layer.coded.key_views = made.key_views.data();
+      layer.coded.value_views = made.values.empty() ? nullptr : made.value_views.data();
+    }
+    ++owner;
+  }
 }
 
 KvCache KvCache::fork() {
@@ -206,6 +225,7 @@ KvCache KvCache::fork() {
     copy.table_[i].restored.key_decoder = table_[i].restored.key_decoder;
     copy.table_[i].restored.value_decoder = table_[i].restored.value_decoder;
   }
+  if (codes_ != nullptr) copy.set_codes(codes_);
   partial_ = true;
   copy.partial_ = true;
   return copy;

@@ -29,6 +29,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <vector>
 
@@ -36,6 +37,7 @@
 #include "base/memory_space.h"
 #include "kakeya/status.h"
 #include "kakeya/types.h"
+#include "kv/kv_codes.h"
 #include "kv/kv_rows.h"
 #include "kv/shared_block.h"
 #include "tensor/kv_format.h"
@@ -55,16 +57,24 @@ struct LayerCacheSpec {
   std::int64_t kept = 0;
   // Evicted rows are restored from the cache's codes instead of forgotten.
   bool restored = false;
+  // The layers of the cache with all rows in calibrated codes, where the evicted ones are read; -1:
+  // none. Of one vector there are key_codes alone.
+  std::int64_t key_codes = -1;
+  std::int64_t value_codes = -1;
   // The layer of the cache with what k_proj and v_proj gave, all of it, to be mixed into restored
   // rows; -1: none.
   std::int64_t own_rows = -1;
-  bool is_codes = false;  // the low-rank codes: one "head" of `rank` elements
+  // Codes: low-rank ones, of one "head" of `rank` elements, or calibrated ones.
+  bool is_codes = false;
+  std::int64_t code_bytes = 0;  // as KvRows::code_bytes
 
+  bool is_coded() const { return key_codes >= 0; }
   // Positions before a query whose rows are here, without the sink; 0: all of them.
   std::int64_t reach() const { return kept == 0 || (window != 0 && window < kept) ? window : kept; }
   // Bytes of one position.
   std::int64_t position_bytes() const {
-    return (one_vector ? 1 : 2) * num_kv_heads * kv_vector_bytes(format, head_dim);
+    return (one_vector ? 1 : 2) * num_kv_heads *
+           (code_bytes > 0 ? code_bytes : kv_vector_bytes(format, head_dim));
   }
 };
 
@@ -110,7 +120,7 @@ struct KvPiece {
 struct KvCacheSpec {
   // Only layers that own keys and values; behind those, what restoring takes.
   std::vector<LayerCacheSpec> layers;
-  std::int64_t codes = -1;    // the layer with the codes; -1: none
+  std::int64_t codes = -1;    // the layer with the low-rank codes; -1: none
   float blend = 0.0F;         // RestoredRows::blend
   std::int64_t context = 0;   // most positions
   std::int64_t max_rows = 1;  // most rows reserved at once
@@ -221,7 +231,9 @@ class KvCache {
   void set_decoders(std::int64_t index,
                     DevicePointer<const float> keys,
                     DevicePointer<const float> values);
-  // The storage of the codes.
+  // The calibrated codes, where layers have them.
+  void set_codes(std::shared_ptr<const KvCodes> codes);
+  // The storage of the low-rank codes.
   const KvRows& codes() const { return rows(spec_.codes); }
 
   // Bytes that are allocated as long as this cache is there, shared or not, and the live part: rows
@@ -247,7 +259,8 @@ class KvCache {
     SharedBlock memory;
   };
 
-  // Fills table_, once there are all layers; decoders are left to set_decoders().
+  // Fills table_, once there are all layers; decoders are left to set_decoders(), calibrated codes
+  // to set_codes().
   void make_table();
   Status own_blocks(Position first, std::int64_t rows);
   Status own_run(std::size_t layer, KvRun run, std::vector<Fresh>& fresh);
@@ -261,6 +274,7 @@ class KvCache {
   MemorySpace* space_ = nullptr;
   std::vector<Layer> layers_;
   std::vector<KvLayer> table_;
+  std::shared_ptr<const KvCodes> codes_;
   bool partial_ = false;  // blocks may be shared, or not there
   Position length_ = 0;
   std::int64_t reserved_ = 0;

@@ -7,6 +7,7 @@
 
 #include "base/device_pointer.h"
 #include "kakeya/types.h"
+#include "tensor/calibrated_code.h"
 #include "tensor/kv_format.h"
 
 namespace kakeya {
@@ -26,11 +27,14 @@ struct KvRows {
   std::int64_t num_kv_heads = 0;  // K
   std::int64_t head_dim = 0;      // E
   std::int64_t sink = 0;          // at most capacity
+  std::int64_t code_bytes = 0;    // of a vector of a calibrated code; 0: as `format` says
 
   std::int64_t slot(Position p) const {
     return p < sink ? p : sink + (p - sink) % (capacity - sink);
   }
-  std::int64_t vector_bytes() const { return kv_vector_bytes(format, head_dim); }
+  std::int64_t vector_bytes() const {
+    return code_bytes > 0 ? code_bytes : kv_vector_bytes(format, head_dim);
+  }
   std::int64_t slot_bytes() const { return num_kv_heads * vector_bytes(); }
 
   // The K vectors of `slot`, in the blocks of keys or of values.
@@ -56,6 +60,18 @@ struct RestoredRows {
   KvRows own;  // read where blend is not 0
 };
 
+// Rows that a query has evicted in calibrated codes, which are written with every row: keys before
+// rotation, and values; or, where one vector serves as both, that vector, which is the value, and
+// the key is made of it as KeyDerivation says.
+struct CodedRows {
+  KvRows keys;                                  // the codes are the blocks of `values` of each
+  KvRows values;                                // of one vector: none
+  const CalibratedCode* key_codes = nullptr;    // [K]
+  const CalibratedCode* value_codes = nullptr;  // [K]; null: of one vector
+  const CodeView* key_views = nullptr;          // their tables
+  const CodeView* value_views = nullptr;
+};
+
 // The keys and values of one layer of one sequence, and which of them its queries see.
 struct KvLayer {
   KvRows rows = {};
@@ -66,6 +82,9 @@ struct KvLayer {
   // then.
   bool is_restored = false;
   RestoredRows restored = {};
+  // True if those rows are in calibrated codes, as `coded` says; kept > 0 then.
+  bool is_coded = false;
+  CodedRows coded = {};
 };
 
 }  // namespace kakeya

@@ -7,7 +7,7 @@
 namespace kakeya {
 
 // Keys that a query sees: [sink_begin, sink_end), maybe empty, and [begin, end); and, if rows are
-// restored, [sink_end, begin) between them.
+// restored or coded, [sink_end, begin) between them.
 struct SeenKeys {
   Position sink_begin = 0;
   Position sink_end = 0;

@@ -52,9 +52,13 @@ void store_keys_and_values(const AttentionWeights& weights,
     executor.rms_norm(reshape(raw_values, shape.head_dim), nullptr, shape.rms_norm_eps,
                       reshape(values, shape.head_dim));
   }
+  const bool is_coded = any_sequence(batch, layer, [](const KvLayer& l) { return l.is_coded; });
   if (any_sequence(batch, layer, [](const KvLayer& l) { return l.rows.keys != nullptr; })) {
     norm_heads(weights.k_norm, shape, keys, executor);
+    if (is_coded) executor.store_codes(keys, values, layer);
     executor.apply_rope(keys, rope);
+  } else if (is_coded) {
+    executor.store_codes(values, values, layer);
   }
   executor.store_kv(keys, values, layer);
 }

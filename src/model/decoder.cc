@@ -64,6 +64,31 @@ void add_restoration(const ModelConfig& config, const KvPlan& plan, KvCacheSpec&
   }
 }
 
+// The calibrated codes of the layers that have them.
+void add_codes(const KvPlan& plan, KvCacheSpec& spec) {
+  const std::size_t owned = spec.layers.size();
+  const auto add = [&](std::size_t index, std::int64_t bytes) {
+    const LayerCacheSpec& layer = spec.layers[index];
+    spec.layers.push_back({.num_kv_heads = layer.num_kv_heads,
+                           .head_dim = layer.head_dim,
+                           .window = layer.window,
+                           .one_vector = true,
+                           .is_codes = true,
+                           .code_bytes = bytes});
+    return std::ssize(spec.layers) - 1;
+  };
+  for (std::size_t i = 0; i < owned; ++i) {
+    if (spec.layers[i].window != 0 || !plan.full.coded) continue;
+    const std::int64_t head_dim = spec.layers[i].head_dim;
+    const std::int64_t keys = add(i, CalibratedCode::key_bytes(head_dim, plan.full.coded->keys));
+    spec.layers[i].key_codes = keys;
+    if (spec.layers[i].one_vector) continue;
+    const std::int64_t values =
+        add(i, CalibratedCode::value_bytes(head_dim, plan.full.coded->values));
+    spec.layers[i].value_codes = values;
+  }
+}
+
 }  // namespace
 
 Activations Activations::layout(Arena& arena, const ModelConfig& config, std::int64_t max_rows) {
@@ -147,6 +172,7 @@ KvCacheSpec plan_cache(const ModelConfig& config,
                            .kept = layer.kept,
                            .restored = layer.restored});
   }
+  if (plan.full.coded) add_codes(plan, spec);
   if (plan.full.restored || plan.sliding.restored) add_restoration(config, plan, spec);
   return spec;
 }

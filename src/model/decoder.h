@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -124,6 +125,8 @@ struct KvLayerPlan {
   std::int64_t sink = 0;  // as in LayerCacheSpec
   std::int64_t kept = 0;
   bool restored = false;
+  // Rows between the sink and the kept ones in calibrated codes of so many bits.
+  std::optional<KvBits> coded = {};
 };
 
 struct KvPlan {

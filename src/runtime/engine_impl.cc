@@ -10,6 +10,7 @@
 #include "decode/timeline_plan.h"
 #include "formats/generation_notes.h"
 #include "formats/gguf_checkpoint.h"
+#include "formats/printable.h"
 #include "model/checkpoint_source.h"
 #include "model/random_source.h"
 #include "model/weight_loader.h"
@@ -74,10 +75,44 @@ Result<std::unique_ptr<EngineImpl>> EngineImpl::prepare(const EngineOptions& opt
   engine->collect_stop_ids();
   KAKEYA_ASSIGN_OR_RETURN(engine->draft_choice_,
                           resolve_draft_choice(options.draft.source, options.model_dir));
+  if (is_calibrated(options.session.kv_full)) KAKEYA_TRY(engine->load_statistics());
   KAKEYA_TRY(engine->choose_projection());
   KAKEYA_TRY(engine->prepare_drafter());
   KAKEYA_TRY(engine->prepare_projection());
   return engine;
+}
+
+Status EngineImpl::load_statistics() {
+  const bool is_auto = options_.kv_statistics == "auto";
+  const std::string path =
+      is_auto ? kv_statistics_path(options_.model_dir) : options_.kv_statistics;
+  std::error_code ignored;  // a folder that cannot be looked at has none
+  if (is_auto && !std::filesystem::exists(path, ignored)) {
+    return error(StatusCode::kFailedPrecondition,
+                 "calibrated types of the KV cache need statistics of the model: run `kakeya "
+                 "calibrate {}`, which writes {}",
+                 options_.model_dir, path);
+  }
+  KAKEYA_ASSIGN_OR_RETURN(KvStatistics statistics, load_kv_statistics(path, config_));
+  statistics_ = std::move(statistics);
+  return check_statistics();
+}
+
+bool EngineImpl::has_statistics() const {
+  std::error_code ignored;  // a folder that cannot be looked at has none
+  return backend_->reads_codes() &&
+         (options_.kv_statistics != "auto" ||
+          std::filesystem::exists(kv_statistics_path(options_.model_dir), ignored));
+}
+
+Status EngineImpl::check_statistics() const {
+  if (!statistics_ || model_fingerprint_.empty() || statistics_->weights == model_fingerprint_) {
+    return {};
+  }
+  return error(StatusCode::kFailedPrecondition,
+               "the statistics of the KV cache were made of other weights (of {}, not {}): run "
+               "`kakeya calibrate {}`",
+               printable(statistics_->weights), model_fingerprint_, options_.model_dir);
 }
 
 Status EngineImpl::prepare_drafter() {
@@ -234,6 +269,7 @@ Result<Footprint> EngineImpl::estimate(const Sources& sources,
   Footprint footprint = estimate_timeline(plan);
   footprint.reserved_bytes(MemoryClass::kWeights) += measure.charged_bytes();
   footprint.reserved_bytes(MemoryClass::kLogits) += Sampler::bytes(config_.vocab_size);
+  footprint.reserved_bytes(MemoryClass::kCodes) += codes_bytes(plan);
   source_bytes = measure.source_bytes();
   WorkspacePlan workspace = plan.workspace;
   if (!drafter_config_) return footprint += estimate_workspace(workspace, *backend_);
@@ -277,7 +313,7 @@ Status EngineImpl::fit_session(const Sources& sources) {
   const SessionOptions asked = options_.session;
   const std::optional<DrafterConfig> drafter = drafter_config_;
   std::uint64_t unused = 0;
-  for (const MemoryRung& rung : memory_ladder(asked, session_context())) {
+  for (const MemoryRung& rung : memory_ladder(asked, session_context(), has_statistics())) {
     // Without drafts nothing needs the drafter's weights, unless a projection takes its features.
     const bool no_drafts = asked.drafting && !rung.session.drafting;
     const bool given_up = drafter && no_drafts && !projection_config_;
@@ -286,6 +322,7 @@ Status EngineImpl::fit_session(const Sources& sources) {
     // The options as asked for must be possible; on further rungs, formats may not suit the heads.
     if (!need && rung.says.empty()) return Unexpected(need.error());
     if (!need) continue;
+    if (is_calibrated(rung.session.kv_full) && !statistics_ && !load_statistics()) continue;
     options_.session = rung.session;
     memory_plan_ = fmt::format("context of {} tokens{}{}{}: {}", session_context(),
                                rung.says.empty() ? "" : ", ", rung.says,
@@ -351,6 +388,7 @@ Status EngineImpl::load(Sources sources) {
       decoder_, load_weights(*sources.target, options_.model_dir, progress, loaded, load_target));
   KAKEYA_ASSIGN_OR_RETURN(model_fingerprint_,
                           identify_model(options_.model_dir, loaded.fingerprint));
+  KAKEYA_TRY(check_statistics());
   tables_ = std::make_unique<TableIdentity>(std::move(loaded.tables), backend_->num_threads());
   if (drafter_config_) {
     before = loaded.source_bytes;

@@ -5,6 +5,8 @@
 #include <functional>
 #include <limits>
 #include <memory>
+#include <mutex>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -14,6 +16,7 @@
 #include "decode/draft_costs.h"
 #include "decode/timeline.h"
 #include "decode/workspace.h"
+#include "formats/kv_statistics.h"
 #include "formats/model_config.h"
 #include "kakeya/engine.h"
 #include "model/decoder.h"
@@ -119,6 +122,9 @@ class EngineImpl final : public Engine, public std::enable_shared_from_this<Engi
   const std::string& drafter_fingerprint() const { return drafter_fingerprint_; }
   // The projection with which the engine's own sessions restore evicted rows; null without.
   const Projection* projection() const { return projection_.get(); }
+  // True if there is what calibrated types of the KV cache need, as far as can be seen without
+  // reading it.
+  bool has_statistics() const;
   // The times that passes take, as measured from those that were run.
   DraftCosts& draft_costs() { return draft_costs_; }
   // The times of passes for drafts of every length; nothing before any pass was run.
@@ -226,6 +232,17 @@ class EngineImpl final : public Engine, public std::enable_shared_from_this<Engi
                                                          LoadedBytes& loaded,
                                                          Load load);
   Status prepare_drafter();
+  // Loads what calibrated types of the KV cache need. Errors: kFailedPrecondition without a file,
+  // or for one of other weights; as load_kv_statistics.
+  Status load_statistics();
+  // The bytes that the codes of a plan will take when they are first made; 0 once they are there.
+  std::uint64_t codes_bytes(const TimelinePlan& plan) const;
+  // Checks them against the weights, once those are loaded.
+  Status check_statistics() const;
+  // The codes of the plan, made at the first use; null for a plan without. Thread-safe. Errors:
+  // kFailedPrecondition without statistics; kUnimplemented where the backend reads no codes;
+  // kResourceExhausted.
+  Result<std::shared_ptr<const KvCodes>> codes_of(const TimelinePlan& plan);
   Status choose_projection();
   Status prepare_projection();
   // The config of a projection that fits the model and its drafter.
@@ -266,6 +283,9 @@ class EngineImpl final : public Engine, public std::enable_shared_from_this<Engi
   std::string projection_dir_;  // empty: none
   std::optional<ProjectionConfig> projection_config_;
   std::unique_ptr<Projection> projection_;
+  std::optional<KvStatistics> statistics_;  // from the first session on that needs them
+  mutable std::mutex codes_mutex_;
+  std::vector<std::pair<KvBits, std::shared_ptr<const KvCodes>>> codes_;  // under codes_mutex_
   DraftCosts draft_costs_;
   std::unique_ptr<PromptCache> prompt_cache_;  // null: none is wanted
   ModelText text_;

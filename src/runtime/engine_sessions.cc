@@ -83,6 +83,31 @@ std::string EngineImpl::projection_fingerprint(const TimelinePlan& plan,
                      projection->fingerprint(), drafter_fingerprint_, drafter_->embed_scale());
 }
 
+Result<std::shared_ptr<const KvCodes>> EngineImpl::codes_of(const TimelinePlan& plan) {
+  if (!plan.coded) return nullptr;
+  if (!backend_->reads_codes()) {
+    return error(StatusCode::kUnimplemented,
+                 "backend {} does not read calibrated codes of the KV cache: expected cpu or ref",
+                 backend_->name());
+  }
+  const std::lock_guard lock(codes_mutex_);
+  if (!statistics_) KAKEYA_TRY(load_statistics());
+  for (const auto& [bits, codes] : codes_) {
+    if (bits == *plan.coded) return codes;
+  }
+  KAKEYA_ASSIGN_OR_RETURN(auto codes, KvCodes::create(*statistics_, *plan.coded, budget_));
+  return codes_.emplace_back(*plan.coded, std::move(codes)).second;
+}
+
+std::uint64_t EngineImpl::codes_bytes(const TimelinePlan& plan) const {
+  const std::lock_guard lock(codes_mutex_);
+  if (!plan.coded || !statistics_) return 0;
+  for (const auto& [bits, codes] : codes_) {
+    if (bits == *plan.coded) return 0;
+  }
+  return MemoryBudget::charged_bytes(KvCodes::bytes(*statistics_));
+}
+
 std::int64_t EngineImpl::session_context(const SessionOptions& options) const {
   return options.context > 0
              ? options.context
@@ -96,8 +121,10 @@ Result<std::unique_ptr<Timeline>> EngineImpl::create_timeline(const SessionOptio
   if (projection == nullptr) projection = projection_.get();
   KAKEYA_ASSIGN_OR_RETURN(const TimelinePlan plan,
                           plan_session(options, logit_rows, projection, comparison));
-  return Timeline::create(*decoder_, *workspace_, plan, budget_,
-                          {.projection = projection, .drafter = drafter_.get()});
+  KAKEYA_ASSIGN_OR_RETURN(auto codes, codes_of(plan));
+  return Timeline::create(
+      *decoder_, *workspace_, plan, budget_,
+      {.projection = projection, .drafter = drafter_.get(), .codes = std::move(codes)});
 }
 
 Result<std::unique_ptr<Session>> EngineImpl::create_session(const SessionOptions& options) {
@@ -124,6 +151,7 @@ Result<SessionNeed> EngineImpl::session_need(const SessionOptions& options,
   KAKEYA_ASSIGN_OR_RETURN(const SessionPlan parts, plan_parts(options, projection_.get(), {}));
   SessionNeed need{.session = estimate_timeline(parts.timeline), .workspace = parts.workspace};
   need.session += timeline_growth(parts.timeline, tokens);
+  need.session.reserved_bytes(MemoryClass::kCodes) += codes_bytes(parts.timeline);
   if (parts.dflash) {
     need.session += estimate_dflash(drafter_->config(), *parts.dflash);
     need.session += parts.dflash->context.growth(tokens);
@@ -155,9 +183,12 @@ Result<std::unique_ptr<Session>> EngineImpl::create_session(const SessionOptions
                           plan_parts(options, projection, extras.comparison));
   const TimelinePlan& plan = parts.timeline;
   KAKEYA_TRY(workspace_->reserve(parts.workspace));  // for both, so that it grows once
-  KAKEYA_ASSIGN_OR_RETURN(std::unique_ptr<Timeline> timeline,
-                          Timeline::create(*decoder_, *workspace_, plan, budget_,
-                                           {.projection = projection, .drafter = drafter_.get()}));
+  KAKEYA_ASSIGN_OR_RETURN(auto codes, codes_of(plan));
+  KAKEYA_ASSIGN_OR_RETURN(
+      std::unique_ptr<Timeline> timeline,
+      Timeline::create(
+          *decoder_, *workspace_, plan, budget_,
+          {.projection = projection, .drafter = drafter_.get(), .codes = std::move(codes)}));
   KAKEYA_ASSIGN_OR_RETURN(Sampler sampler, Sampler::create(config_.vocab_size, budget_));
   std::unique_ptr<DflashSource> dflash;
   if (parts.dflash) {
@@ -191,6 +222,10 @@ SnapshotKey EngineImpl::key_of(const SessionOptions& options,
                                  .tokenizer = text_.tokenizer_fingerprint(),
                                  .chat_template = text_.template_fingerprint()},
                                 options_.compute, backend_->name(), plan);
+  if (plan.coded && statistics_) {
+    key["statistics"] = fmt::format("k{}v{} {:016x}", plan.coded->keys, plan.coded->values,
+                                    statistics_->fingerprint);
+  }
   if (!options.cache_scope.empty()) key[kScopeName] = options.cache_scope;
   return key;
 }

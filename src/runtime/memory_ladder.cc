@@ -26,7 +26,9 @@ struct Room {
 };
 constexpr Room kRooms[] = {{1 << 30, true}, {128, true}, {32, true}, {32, false}};
 
-std::vector<Level> levels(const SessionOptions& asked, std::int64_t default_context) {
+std::vector<Level> levels(const SessionOptions& asked,
+                          std::int64_t default_context,
+                          bool calibrated) {
   std::vector<Level> levels;
   std::int64_t context = asked.context > 0 ? asked.context : default_context;
   levels.push_back({.context = context});
@@ -35,6 +37,10 @@ std::vector<Level> levels(const SessionOptions& asked, std::int64_t default_cont
     levels.push_back({.context = context});
   }
   levels.push_back({.context = context, .type = KvType::kInt8, .type_name = "int8"});
+  if (calibrated) {
+    levels.push_back({.context = context, .type = calibrated_kv(4, 4), .type_name = "k4v4"});
+    levels.push_back({.context = context, .type = calibrated_kv(3, 3), .type_name = "k3v3"});
+  }
   // Both 4-bit formats: whoever asks skips what the model's heads do not allow.
   for (const std::int64_t window : {0, 1024, 256}) {
     if (window != 0 && asked.context != 0) break;  // who asks for a context wants all of it
@@ -52,7 +58,8 @@ MemoryRung apply(const SessionOptions& asked, const Level& level, const Room& ro
   bool coded = false;
   for (KvType* type : {&session.kv_full, &session.kv_sliding, &session.kv_drafter}) {
     if (*type != KvType::kAuto || level.type == KvType::kAuto) continue;
-    *type = level.type;
+    const bool has_codes = type == &session.kv_full || !is_calibrated(level.type);
+    *type = has_codes ? level.type : KvType::kInt8;
     coded = true;
   }
   if (coded) changes.push_back(fmt::format("KV cache in {}", level.type_name));
@@ -76,9 +83,11 @@ MemoryRung apply(const SessionOptions& asked, const Level& level, const Room& ro
 
 }  // namespace
 
-std::vector<MemoryRung> memory_ladder(const SessionOptions& asked, std::int64_t default_context) {
+std::vector<MemoryRung> memory_ladder(const SessionOptions& asked,
+                                      std::int64_t default_context,
+                                      bool calibrated) {
   std::vector<MemoryRung> rungs;
-  for (const Level& level : levels(asked, default_context)) {
+  for (const Level& level : levels(asked, default_context, calibrated)) {
     for (const Room& room : kRooms) rungs.push_back(apply(asked, level, room));
   }
   return rungs;

@@ -20,7 +20,10 @@ struct MemoryRung {
 // The rungs from `asked` down. Options asked for explicitly stay: a context other than 0, a format
 // other than kAuto, a window or an eviction (and no row of a context that was asked for is
 // dropped); `max_rows` and `drafting` are upper bounds. Only 0 stands for a context of
-// `default_context` tokens or, where that does not fit, fewer.
-std::vector<MemoryRung> memory_ladder(const SessionOptions& asked, std::int64_t default_context);
+// `default_context` tokens or, where that does not fit, fewer. `calibrated`: calibrated types of
+// full layers come before other formats of 4 bits.
+std::vector<MemoryRung> memory_ladder(const SessionOptions& asked,
+                                      std::int64_t default_context,
+                                      bool calibrated);
 
 }  // namespace kakeya

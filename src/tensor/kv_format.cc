@@ -14,7 +14,7 @@
 namespace kakeya {
 namespace {
 
-static_assert(std::size(kKvTypes) == std::size(kKvFormats) + 1);
+static_assert(static_cast<int>(KvType::kCalibrated) == std::size(kKvFormats) + 1);
 static_assert(static_cast<int>(KvType::kE8) == static_cast<int>(KvFormat::kE8) + 1);
 
 constexpr std::int64_t kScaleBytes = sizeof(float);

@@ -92,6 +92,7 @@ inline ExecutorPlan roomy_plan() {
   plan.max_matmul_width = 3000;
   plan.max_query_width = 4096;
   plan.max_head_dim = 512;
+  plan.max_coded_head_dim = 512;
   plan.top_k_experts = 32;
   plan.num_experts = 32;
   plan.hidden_size = 320;

@@ -84,7 +84,7 @@ TEST_F(DoctorOfShapes, KnowsEveryShape) {
   for (const std::string_view name : shape_names()) {
     const auto json = sizes("--shape " + std::string(name));
     EXPECT_EQ(json["name"], name);
-    EXPECT_EQ(json["kv"].size(), 3U) << name;
+    EXPECT_EQ(json["kv"].size(), 5U) << name;
   }
   expect_refusal("doctor --shape none", "--shape must be one of gemma4-26b-a4b, ");
   expect_refusal("doctor --shape gemma3-1b " + kDemoFlag, "exclude each other");

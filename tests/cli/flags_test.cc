@@ -43,6 +43,7 @@ TEST_F(Cli, EveryFlagOfLogitsChangesThem) {
   const std::map<std::string, std::pair<std::string, std::string>> changes = {
       {"--kv-full", {"", "--kv-full int4"}},
       {"--kv-sliding", {"", "--kv-sliding int4"}},
+      {"--kv-exact", {"--kv-full k2v2", "--kv-full k2v2 --kv-exact 9"}},
       {"--window", {"--chunk 32", dropped}},
       {"--sink", {dropped, dropped + "--sink 9"}},
       {"--evicted-full", {"--chunk 32", dropped}},
@@ -64,6 +65,7 @@ TEST_F(Cli, EveryFlagOfLogitsChangesThem) {
       {"--ctx", "room for tokens that are not there"},
       {"--kv-codes", "codes of restored rows, which are refused here"},
       {"--projection", "it restores rows, which is refused here"},
+      {"--kv-statistics", "a file: tests/cli/calibrate_test.cc"},
       {"--kv-drafter", "rows of a drafter, which reads no session here"},
       {"--draft", "for --drafter-golden: tests/cli/cli_test.cc"},
       {"--drafter-golden", "tests/cli/cli_test.cc"},

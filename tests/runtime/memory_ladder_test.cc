@@ -36,8 +36,25 @@ std::uint64_t bytes_without_drafts(std::int64_t context) {
   return bytes({.context = context, .max_rows = 32, .drafting = false}, "none");
 }
 
+TEST(MemoryLadder, CalibratedTypesComeBeforeOthersOfFourBits) {
+  std::vector<KvType> types;
+  for (const MemoryRung& rung : memory_ladder({}, 8192, true)) {
+    const SessionOptions& session = rung.session;
+    if (types.empty() || types.back() != session.kv_full) types.push_back(session.kv_full);
+    if (!is_calibrated(session.kv_full)) continue;
+    EXPECT_EQ(session.kv_sliding, KvType::kInt8);
+    EXPECT_EQ(session.kv_drafter, KvType::kInt8);
+    EXPECT_EQ(session.window, 0);
+  }
+  ASSERT_GE(types.size(), 6U);
+  EXPECT_EQ(types[1], KvType::kInt8);
+  EXPECT_EQ(types[2], calibrated_kv(4, 4));
+  EXPECT_EQ(types[3], calibrated_kv(3, 3));
+  EXPECT_EQ(types[4], KvType::kE8);
+}
+
 TEST(MemoryLadder, GivesUpExactThingsFirstThenPrecisionThenRows) {
-  const std::vector<MemoryRung> rungs = memory_ladder({}, 8192);
+  const std::vector<MemoryRung> rungs = memory_ladder({}, 8192, false);
   EXPECT_EQ(rungs.front().says, "");
   EXPECT_EQ(rungs.front().session.context, 8192);
   // Nothing is coded or dropped before the context is as short as it gets, and there are no drafts
@@ -70,7 +87,7 @@ TEST(MemoryLadder, WhatWasAskedForStays) {
   SessionOptions asked{.context = 3000, .max_rows = 64, .kv_full = KvType::kBf16, .window = 500};
   asked.evicted_sliding = Evicted::kDrop;
   asked.drafting = false;
-  for (const MemoryRung& rung : memory_ladder(asked, 8192)) {
+  for (const MemoryRung& rung : memory_ladder(asked, 8192, true)) {
     EXPECT_EQ(rung.session.context, 3000);
     EXPECT_LE(rung.session.max_rows, 64);
     EXPECT_EQ(rung.session.kv_full, KvType::kBf16);
@@ -82,7 +99,7 @@ TEST(MemoryLadder, WhatWasAskedForStays) {
 }
 
 TEST(MemoryLadder, NoRowOfAContextThatWasAskedForIsDropped) {
-  for (const MemoryRung& rung : memory_ladder({.context = 3000}, 8192)) {
+  for (const MemoryRung& rung : memory_ladder({.context = 3000}, 8192, true)) {
     EXPECT_EQ(rung.session.context, 3000);
     EXPECT_EQ(rung.session.evicted_full, Evicted::kKeep);
   }

@@ -153,6 +153,8 @@ std::vector<EngineOptions> kv_modes() {
     options.session.evicted_sliding = Evicted::kDrop;
     modes.push_back(options);
   }
+  modes.push_back(demo_options(Compute::kFast));
+  modes.back().session.kv_full = calibrated_kv(4, 3);
   for (const char* features : {"token", "context", "aux"}) {
     EngineOptions options = demo_options(Compute::kFast);
     options.projection = std::string(KAKEYA_DEMO_MODEL) + "/projections/" + features;
@@ -180,8 +182,12 @@ TEST(Memory, TheLedgerIsWhatTheAllocatorGaveAndWhatWasEstimated) {
       EXPECT_EQ(engine->footprint().total_reserved(), total);
       EXPECT_EQ(engine->footprint().reserved, estimate.reserved);
       const std::uint64_t of_session = session->footprint().total_reserved();
-      EXPECT_EQ(of_session + engine->workspace().footprint().total_reserved(), total - weights);
-      // All sessions share the workspace.
+      // All sessions share the workspace, and the tables of calibrated codes.
+      const std::uint64_t tables = engine->footprint().reserved_bytes(MemoryClass::kCodes) -
+                                   session->footprint().reserved_bytes(MemoryClass::kCodes);
+      EXPECT_EQ(tables > 0, is_calibrated(options.session.kv_full));
+      EXPECT_EQ(of_session + engine->workspace().footprint().total_reserved() + tables,
+                total - weights);
       const auto another = engine->create_session().value();
       EXPECT_EQ(engine->footprint().total_reserved(), total + of_session);
       EXPECT_EQ(buffer_bytes.load() - before, static_cast<std::int64_t>(total + of_session));

@@ -43,6 +43,12 @@ inline std::vector<SessionMode> session_modes() {
     options.evicted_sliding = on_sliding;
     return options;
   };
+  const auto coded = [&](int key_bits, int value_bits, std::int64_t exact) {
+    SessionOptions options = of(KvType::kAuto, KvType::kInt8);
+    options.kv_full = calibrated_kv(key_bits, value_bits);
+    options.kv_exact = exact;
+    return options;
+  };
   return {{"auto", of(KvType::kAuto, KvType::kAuto), true},
           {"f32", of(KvType::kF32, KvType::kF32)},
           {"pairs", of(KvType::kAuto, KvType::kAuto), false, {.kv_pairs = true}},
@@ -51,6 +57,8 @@ inline std::vector<SessionMode> session_modes() {
           {"int4r", of(KvType::kRotatedInt4, KvType::kRotatedInt4)},
           {"d4", of(KvType::kD4, KvType::kD4)},
           {"e8", of(KvType::kE8, KvType::kE8)},
+          {"k4v4", coded(4, 4, 64), true},
+          {"k3v2", coded(3, 2, 1)},
           {"drop", dropping(KvType::kAuto, KvType::kAuto, Evicted::kDrop, Evicted::kDrop), true},
           {"drop full", dropping(KvType::kInt8, KvType::kBf16, Evicted::kDrop, Evicted::kKeep)},
           {"drop sliding", dropping(KvType::kE8, KvType::kInt4, Evicted::kKeep, Evicted::kDrop)},

@@ -1,6 +1,7 @@
 // Rotary embedding, cache rows and attention of the CPU executor.
 #include <algorithm>
 #include <cmath>
+#include <ranges>
 
 #include "backend/cpu/cpu_executor.h"
 #include "base/check.h"
@@ -9,6 +10,7 @@ namespace kakeya::cpu {
 namespace {
 
 constexpr double kSineNanoseconds = 20.0;
+constexpr double kCodeNanoseconds = 20.0;  // of coding a number
 
 Slots slots_of(const DevicePointer<std::byte>* blocks, const KvRows& rows) {
   return {.blocks = host_blocks(blocks),
@@ -34,8 +36,11 @@ Restored restored_of(const AttentionInput& input) {
           .own_values = slots_of(rows.own.values, rows.own)};
 }
 
-// The attention in the leaves' form; `restored` is referred to.
-Attention attention_of(const AttentionInput& input, Rows out, const Restored& restored) {
+// The attention in the leaves' form; `restored` and `coded` are referred to.
+Attention attention_of(const AttentionInput& input,
+                       Rows out,
+                       const Restored& restored,
+                       const Coded& coded) {
   const KvRows& kv = input.layer.rows;
   const KeyDerivation& derivation = input.settings.derivation;
   return {.queries = host_row(input.queries, 0),
@@ -60,7 +65,8 @@ Attention attention_of(const AttentionInput& input, Rows out, const Restored& re
           .k_norm = derivation.k_norm.address(),
           .inverse_frequencies = derivation.inverse_frequencies.data.address(),
           .rotated_pairs = derivation.inverse_frequencies.size,
-          .restored = input.layer.is_restored ? &restored : nullptr};
+          .restored = input.layer.is_restored ? &restored : nullptr,
+          .coded = input.layer.is_coded ? &coded : nullptr};
 }
 
 double attention_flops(const AttentionInput& input) {
@@ -69,8 +75,14 @@ double attention_flops(const AttentionInput& input) {
   const Index seen = span.sink_end - span.sink_begin + span.end - span.begin + rows;
   const double flops =
       4.0 * static_cast<double>(seen * rows) * static_cast<double>(input.queries.width);
-  if (!input.layer.is_restored) return flops;
   const KvRows& kv = input.layer.rows;
+  // A coded number takes some ten operations, and a query's product and sum.
+  if (input.layer.is_coded) {
+    return flops + static_cast<double>(span.begin - span.sink_end) *
+                       static_cast<double>(20 * kv.num_kv_heads * kv.head_dim +
+                                           4 * rows * input.queries.width);
+  }
+  if (!input.layer.is_restored) return flops;
   return flops + 4.0 * static_cast<double>((span.begin - span.sink_end) *
                                            input.layer.restored.codes.head_dim * kv.num_kv_heads *
                                            kv.head_dim);
@@ -143,6 +155,22 @@ void CpuExecutor::store_kv(ConstRows keys, ConstRows values, std::int64_t layer)
   }
 }
 
+void CpuExecutor::store_codes(ConstRows keys, ConstRows values, std::int64_t layer) {
+  for (const Segment& segment : batch().segments) {
+    const CodedRows& coded = segment.layers[static_cast<std::size_t>(layer)].coded;
+    if (coded.key_codes == nullptr) continue;
+    const Position first = batch().first_position(segment);
+    const double nanoseconds =
+        kCodeNanoseconds * static_cast<double>(keys.width * (coded.value_codes != nullptr ? 2 : 1));
+    for_rows(segment.rows, nanoseconds, [&](Index begin, Index end) {
+      for (Index t = begin; t < end; ++t) {
+        store_coded_row(coded, first + t, host_row(keys, segment.first_row + t),
+                        host_row(values, segment.first_row + t));
+      }
+    });
+  }
+}
+
 void CpuExecutor::store_own_kv(ConstRows keys, ConstRows values, std::int64_t layer) {
   for (const Segment& segment : batch().segments) {
     const RestoredRows& restored = segment.layers[static_cast<std::size_t>(layer)].restored;
@@ -150,15 +178,48 @@ void CpuExecutor::store_own_kv(ConstRows keys, ConstRows values, std::int64_t la
   }
 }
 
+Coded CpuExecutor::coded_of(const AttentionInput& input) {
+  const CodedRows& rows = input.layer.coded;
+  const ConstVector& frequencies = input.settings.derivation.inverse_frequencies;
+  const Index pairs = layout_.turned_pairs;
+  KAKEYA_CHECK(input.layer.rows.head_dim <= 2 * pairs);
+  auto* turns = scratch_at<float>(layout_.turns);
+  const std::span<const float> turned_by(frequencies.data.address(),
+                                         static_cast<std::size_t>(frequencies.size));
+  if (!std::ranges::equal(turned_by, turned_by_)) {
+    turned_by_.assign(turned_by.begin(), turned_by.end());
+    for (Index offset = 0; offset < kKeyChunk; ++offset) {
+      float* cos = turns + offset * 2 * pairs;
+      for (Index i = 0; i < pairs; ++i) {
+        const double angle = i < frequencies.size ? static_cast<double>(offset) *
+                                                        turned_by_[static_cast<std::size_t>(i)]
+                                                  : 0.0;
+        cos[i] = static_cast<float>(std::cos(angle));
+        cos[pairs + i] = static_cast<float>(std::sin(angle));
+      }
+    }
+  }
+  Coded coded = {.keys = slots_of(rows.keys.values, rows.keys),
+                 .values = {},
+                 .key_bytes = rows.keys.code_bytes,
+                 .value_bytes = rows.values.code_bytes,
+                 .key_codes = rows.key_views,
+                 .value_codes = rows.value_views,
+                 .turns = turns,
+                 .turned_pairs = pairs};
+  if (rows.value_views != nullptr) coded.values = slots_of(rows.values.values, rows.values);
+  return coded;
+}
+
 // How the attention of one segment is cut into items.
 CpuExecutor::SegmentItems CpuExecutor::cut(const Attention& attention, Index rows) const {
   const Index group = attention.heads_per_kv;
   const Index kv_heads = attention.stride / attention.head_dim / group;
-  // Heads that share keys go together, unless threads would be left without work; restored keys are
-  // too dear to make twice.
+  // Heads that share keys go together, unless threads would be left without work; keys that are
+  // restored or decoded are too dear to make twice.
   const auto sequences = static_cast<Index>(batch().segments.size());
   const Index parts =
-      rows == 1 && attention.restored == nullptr
+      rows == 1 && attention.restored == nullptr && attention.coded == nullptr
           ? std::clamp<Index>(pool_.num_threads() / (kv_heads * sequences), 1, group)
           : 1;
   const Index max_queries = kernels_.max_queries(attention);
@@ -201,7 +262,8 @@ void CpuExecutor::attention(ConstRows queries,
     SegmentAttention& part = segments_.emplace_back();
     if (input.layer.is_restored) part.restored = restored_of(input);
     const Rows part_out = rows_from(out, segment.first_row, segment.rows);
-    part.attention = attention_of(input, part_out, part.restored);
+    if (input.layer.is_coded) part.coded = coded_of(input);
+    part.attention = attention_of(input, part_out, part.restored, part.coded);
     part.items = cut(part.attention, segment.rows);
     part.first_item = count;
     count += part.items.count;

@@ -14,6 +14,7 @@ class CpuBackend final : public Backend {
       : kernels_(kernels), pool_(threads) {}
 
   std::string_view name() const override { return kernels_.name; }
+  bool reads_codes() const override { return true; }
   int num_threads() const override { return pool_.num_threads(); }
 
   Result<std::unique_ptr<Matrix>> load_matrix(const TensorView& weight,

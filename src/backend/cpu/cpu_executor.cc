@@ -42,6 +42,8 @@ ScratchLayout::ScratchLayout(const ExecutorPlan& plan) {
   places = place(routed);
   first_places = place(plan.num_experts + 1);
   active_experts = place(plan.num_experts);
+  turned_pairs = round_up(plan.max_coded_head_dim / 2, 16);
+  turns = place(2 * kKeyChunk * turned_pairs);
 }
 
 CpuExecutor::CpuExecutor(const Kernels& kernels,
@@ -50,6 +52,7 @@ CpuExecutor::CpuExecutor(const Kernels& kernels,
                          Buffer scratch)
     : kernels_(kernels), pool_(pool), layout_(plan), scratch_(std::move(scratch)) {
   segments_.reserve(static_cast<std::size_t>(plan.max_sequences));
+  turned_by_.reserve(static_cast<std::size_t>(plan.max_coded_head_dim / 2));
 }
 
 void CpuExecutor::embed(const Matrix& table, float scale, Rows out) {

@@ -29,7 +29,9 @@ struct ScratchLayout {
   std::uint64_t places = 0;          // [T * top_k] int32: the place of row t's rank r
   std::uint64_t first_places = 0;    // [X + 1] int32: first place of each expert
   std::uint64_t active_experts = 0;  // [X] int32: experts that have rows
-  std::uint64_t bytes = 0;           // of all
+  std::uint64_t turns = 0;           // [kKeyChunk, 2, turned_pairs] f32: Coded::turns
+  Index turned_pairs = 0;
+  std::uint64_t bytes = 0;  // of all
 };
 
 class CpuExecutor final : public Executor {
@@ -52,6 +54,7 @@ class CpuExecutor final : public Executor {
   void make_rope_table(ConstVector inverse_frequencies, RopeTable table) override;
   void apply_rope(Rows x, RopeTable table) override;
   void store_kv(ConstRows keys, ConstRows values, std::int64_t layer) override;
+  void store_codes(ConstRows keys, ConstRows values, std::int64_t layer) override;
   void store_own_kv(ConstRows keys, ConstRows values, std::int64_t layer) override;
   void attention(ConstRows queries,
                  const AttentionSettings& settings,
@@ -86,10 +89,14 @@ class CpuExecutor final : public Executor {
   };
   struct SegmentAttention {
     Attention attention;
-    Restored restored;  // `attention` refers to it
+    Restored restored;  // `attention` refers to these two
+    Coded coded;
     SegmentItems items;
     Index first_item = 0;
   };
+
+  // The codes of a layer in the leaves' form. Makes the table of turns if it is another layer's.
+  Coded coded_of(const AttentionInput& input);
 
   template <typename T>
   T* scratch_at(std::uint64_t offset) const {
@@ -159,6 +166,7 @@ class CpuExecutor final : public Executor {
   ScratchLayout layout_;
   Buffer scratch_;
   std::vector<SegmentAttention> segments_;  // of the present attention; as many as the plan says
+  std::vector<float> turned_by_;            // the inverse frequencies of the table of turns
 };
 
 }  // namespace kakeya::cpu

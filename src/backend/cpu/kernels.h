@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <string_view>
 
+#include "tensor/code_view.h"
 #include "tensor/kv_format.h"
 
 namespace kakeya::cpu {
@@ -179,6 +180,19 @@ struct Restored {
   Slots own_values;
 };
 
+// Evicted rows in calibrated codes (CodedRows of the seam).
+struct Coded {
+  Slots keys;           // of one vector, those vectors
+  Slots values;         // of one vector unused
+  Index key_bytes = 0;  // of one head
+  Index value_bytes = 0;
+  const CodeView* key_codes = nullptr;    // [K]
+  const CodeView* value_codes = nullptr;  // [K]; null: of one vector
+  // Cosines [turned_pairs] and sines [turned_pairs] of the angles of positions 0 ... kKeyChunk - 1.
+  const float* turns = nullptr;
+  Index turned_pairs = 0;  // of a head, rounded up to whole vectors
+};
+
 // Attention of heads that share one key/value head.
 struct Attention {
   const float* queries = nullptr;  // query of row t, head h: queries + t * stride + h * head_dim
@@ -206,7 +220,9 @@ struct Attention {
   const float* k_norm = nullptr;
   const float* inverse_frequencies = nullptr;
   Index rotated_pairs = 0;
-  const Restored* restored = nullptr;  // null: rows between sink and kept are not seen
+  // Rows between sink and kept; both null: they are not seen.
+  const Restored* restored = nullptr;
+  const Coded* coded = nullptr;
 };
 
 // rows * heads <= Kernels::max_queries.

@@ -24,14 +24,20 @@ std::vector<float> load_vector(const DevicePointer<std::byte>* blocks,
   return x;
 }
 
-// RoPE of one key.
-void turn(const AttentionInput& input, Position position, std::vector<float>& key) {
+// RoPE of one key. The angle is rounded to f32, as published implementations round it, but for
+// coded rows, whose positions are split in two (cpu/units/coded.h): it is the product there.
+void turn(const AttentionInput& input,
+          Position position,
+          std::vector<float>& key,
+          bool is_coded = false) {
   const std::size_t half = key.size() / 2;
   const ConstVector& frequencies = input.settings.derivation.inverse_frequencies;
   for (std::size_t i = 0; i < static_cast<std::size_t>(frequencies.size); ++i) {
-    const float angle = static_cast<float>(position) * frequencies.data.address()[i];
-    const auto cos = static_cast<float>(std::cos(static_cast<double>(angle)));
-    const auto sin = static_cast<float>(std::sin(static_cast<double>(angle)));
+    const float rounded = static_cast<float>(position) * frequencies.data.address()[i];
+    const double exact = static_cast<double>(position) * frequencies.data.address()[i];
+    const double angle = is_coded ? exact : static_cast<double>(rounded);
+    const auto cos = static_cast<float>(std::cos(angle));
+    const auto sin = static_cast<float>(std::sin(angle));
     const float low = key[i];
     const float high = key[i + half];
     key[i] = low * cos - high * sin;
@@ -39,10 +45,14 @@ void turn(const AttentionInput& input, Position position, std::vector<float>& ke
   }
 }
 
-// Makes the key of a stored value.
-void derive(const AttentionInput& input, Position position, std::vector<float>& vector) {
+void norm_key(const AttentionInput& input, std::vector<float>& vector) {
   for (std::size_t e = 0; e < vector.size(); ++e)
     vector[e] *= input.settings.derivation.k_norm.address()[e];
+}
+
+// Makes the key of a stored value.
+void derive(const AttentionInput& input, Position position, std::vector<float>& vector) {
+  norm_key(input, vector);
   turn(input, position, vector);
 }
 
@@ -89,21 +99,25 @@ void round_as_stored(KvFormat format, std::vector<float>& x) {
   for (float& value : x) value = to_float(to_bfloat16(value));
 }
 
+// How a row that a query sees is kept.
+enum class Kept : std::uint8_t { kStored, kRestored, kCoded };
+
 // A row of the cache that a query sees.
 struct SeenRow {
   Position position = 0;
-  bool is_restored = false;
+  Kept kept = Kept::kStored;
   auto operator<=>(const SeenRow&) const = default;
 };
 
 std::vector<SeenRow> seen_rows(const AttentionInput& input, Position query) {
   const SeenKeys seen = input.seen(query);
   std::vector<SeenRow> rows;
-  for (Position p = seen.sink_begin; p < seen.sink_end; ++p) rows.push_back({p, false});
-  if (input.layer.is_restored) {
-    for (Position p = seen.sink_end; p < seen.begin; ++p) rows.push_back({p, true});
+  for (Position p = seen.sink_begin; p < seen.sink_end; ++p) rows.push_back({p});
+  if (input.layer.is_restored || input.layer.is_coded) {
+    const Kept kept = input.layer.is_coded ? Kept::kCoded : Kept::kRestored;
+    for (Position p = seen.sink_end; p < seen.begin; ++p) rows.push_back({p, kept});
   }
-  for (Position p = seen.begin; p < seen.end; ++p) rows.push_back({p, false});
+  for (Position p = seen.begin; p < seen.end; ++p) rows.push_back({p});
   return rows;
 }
 
@@ -150,6 +164,32 @@ void attend_to(const std::vector<SeenRow>& rows,
     for (std::size_t e = 0; e < value.size(); ++e) sums[e] += probability * value[e];
   }
   for (std::size_t e = 0; e < sums.size(); ++e) out[e] = static_cast<float>(sums[e] / total);
+}
+
+// A vector in a calibrated code, as it was before rotation.
+std::vector<float> read_code(const KvRows& rows,
+                             const CalibratedCode* codes,
+                             Position position,
+                             std::int64_t head) {
+  std::vector<float> x(static_cast<std::size_t>(rows.head_dim));
+  codes[head].decode(rows.row(rows.values, rows.slot(position)).address() + head * rows.code_bytes,
+                     x.data());
+  return x;
+}
+
+std::vector<float> coded_value(const AttentionInput& input, Position position, std::int64_t head) {
+  const CodedRows& coded = input.layer.coded;
+  const bool one_vector = coded.value_codes == nullptr;
+  return read_code(one_vector ? coded.keys : coded.values,
+                   one_vector ? coded.key_codes : coded.value_codes, position, head);
+}
+
+std::vector<float> coded_key(const AttentionInput& input, Position position, std::int64_t head) {
+  const CodedRows& coded = input.layer.coded;
+  std::vector<float> key = read_code(coded.keys, coded.key_codes, position, head);
+  if (coded.value_codes == nullptr) norm_key(input, key);
+  turn(input, position, key, /*is_coded=*/true);
+  return key;
 }
 
 void store_row(const float* from,
@@ -211,6 +251,17 @@ void RefExecutor::store_kv(ConstRows keys, ConstRows values, std::int64_t layer)
   }
 }
 
+void RefExecutor::store_codes(ConstRows keys, ConstRows values, std::int64_t layer) {
+  for (const Segment& segment : batch().segments) {
+    const CodedRows& coded = segment.layers[static_cast<std::size_t>(layer)].coded;
+    if (coded.key_codes == nullptr) continue;
+    for (std::int64_t t = segment.first_row; t < segment.first_row + segment.rows; ++t) {
+      const Position position = batch().positions[static_cast<std::size_t>(t)];
+      store_coded_row(coded, position, host_row(keys, t), host_row(values, t));
+    }
+  }
+}
+
 void RefExecutor::store_own_kv(ConstRows keys, ConstRows values, std::int64_t layer) {
   for (const Segment& segment : batch().segments) {
     const RestoredRows& restored = segment.layers[static_cast<std::size_t>(layer)].restored;
@@ -267,12 +318,14 @@ void RefExecutor::attend(const AttentionInput& input, Rows out) {
   count_bytes(attention_bytes(input));
   for (std::int64_t kv_head = 0; kv_head < kv.num_kv_heads; ++kv_head) {
     SeenVectors keys([&](const SeenRow& row) {
-      return row.is_restored ? restore_key(input, row.position, kv_head)
-                             : load_key(input, row.position, kv_head);
+      if (row.kept == Kept::kCoded) return coded_key(input, row.position, kv_head);
+      return row.kept == Kept::kRestored ? restore_key(input, row.position, kv_head)
+                                         : load_key(input, row.position, kv_head);
     });
     SeenVectors values([&](const SeenRow& row) {
-      return row.is_restored ? restore_value(input, row.position, kv_head)
-                             : load_vector(kv.values, kv, row.position, kv_head);
+      if (row.kept == Kept::kCoded) return coded_value(input, row.position, kv_head);
+      return row.kept == Kept::kRestored ? restore_value(input, row.position, kv_head)
+                                         : load_vector(kv.values, kv, row.position, kv_head);
     });
     for (std::int64_t t = 0; t < input.queries.count; ++t) {
       const std::vector<SeenRow> rows = seen_rows(input, input.first_position + t);

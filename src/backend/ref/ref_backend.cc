@@ -51,6 +51,7 @@ class RefBackend final : public Backend {
   explicit RefBackend(MemorySpace& space) : space_(space) {}
 
   std::string_view name() const override { return "ref"; }
+  bool reads_codes() const override { return true; }
   int num_threads() const override { return 1; }
   MemorySpace& memory() const override { return space_; }
 

@@ -26,6 +26,7 @@ class RefExecutor : public Executor {
   void make_rope_table(ConstVector inverse_frequencies, RopeTable table) override;
   void apply_rope(Rows x, RopeTable table) override;
   void store_kv(ConstRows keys, ConstRows values, std::int64_t layer) override;
+  void store_codes(ConstRows keys, ConstRows values, std::int64_t layer) override;
   void store_own_kv(ConstRows keys, ConstRows values, std::int64_t layer) override;
   void attention(ConstRows queries,
                  const AttentionSettings& settings,

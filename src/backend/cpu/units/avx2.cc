@@ -14,6 +14,7 @@ inline constexpr bool kTiledRows = false;
 #include "backend/cpu/units/rows.h"
 #include "backend/cpu/units/attention.h"
 #include "backend/cpu/units/restored.h"
+#include "backend/cpu/units/coded.h"
 #include "backend/cpu/units/widened_attention.h"
 #include "backend/cpu/units/pack.h"
 #include "backend/cpu/units/products.h"

@@ -30,8 +30,8 @@ inline constexpr float kSmallestQuery = 1e-37F;
 // stored, one row would lose more by the codes than blocks of rows win.
 inline bool fits_integers(const Attention& attention) {
   return attention.fast && attention.format == KvFormat::kBf16 && attention.restored == nullptr &&
-         attention.keys == nullptr && attention.heads_per_kv >= 8 && attention.head_dim >= 256 &&
-         attention.head_dim % (2 * kStep) == 0;
+         attention.coded == nullptr && attention.keys == nullptr && attention.heads_per_kv >= 8 &&
+         attention.head_dim >= 256 && attention.head_dim % (2 * kStep) == 0;
 }
 
 // About 360 KiB of stack, of which most calls touch a part.

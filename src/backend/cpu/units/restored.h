@@ -336,9 +336,4 @@ inline void attend_restored(const Attention& attention, const AttentionPart& par
   finish_queries(state, attention, part);
 }
 
-inline void attend_in_vectors(const Attention& attention, const AttentionPart& part) {
-  if (attention.restored != nullptr) return attend_restored(attention, part);
-  attend(attention, part);
-}
-
 }  // namespace kakeya::cpu::KAKEYA_CPU_UNIT

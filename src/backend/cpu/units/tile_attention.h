@@ -20,7 +20,8 @@ namespace kakeya::cpu::KAKEYA_CPU_UNIT {
 // have little to gain from tiles.
 inline bool fits_tiles(const Attention& attention) {
   return attention.fast && attention.format == KvFormat::kBf16 && attention.restored == nullptr &&
-         attention.head_dim >= 128 && attention.head_dim % (2 * kStep) == 0;
+         attention.coded == nullptr && attention.head_dim >= 128 &&
+         attention.head_dim % (2 * kStep) == 0;
 }
 
 // Tiles 2, 3 and 7 hold as many rows as there are queries, if those are one tile.

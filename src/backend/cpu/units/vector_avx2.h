@@ -7,6 +7,8 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "tensor/code_view.h"
+
 namespace kakeya::cpu::KAKEYA_CPU_UNIT {
 
 struct Vec {
@@ -50,6 +52,35 @@ inline void store_part(float* p, Vec x, std::int64_t count) {
   _mm256_maskstore_ps(p, lane_mask(count), x.low);
   _mm256_maskstore_ps(p + 8, lane_mask(count - 8), x.high);
 }
+
+// Reads the codes of a group, as numbers.
+struct Unpacker {
+  __m256i shuffle[2];
+  __m256i shift[2];
+  __m256i mask[2];
+
+  explicit Unpacker(const CodeGroup& group) {
+    const auto part = [](const void* table, int half) {
+      return _mm256_load_si256(static_cast<const __m256i*>(table) + half);
+    };
+    for (int half = 0; half < 2; ++half) {
+      shuffle[half] = part(group.shuffle, half);
+      shift[half] = part(group.shift, half);
+      mask[half] = part(group.mask, half);
+    }
+  }
+
+  Vec operator()(const std::byte* window) const {
+    const __m256i bytes =
+        _mm256_broadcastsi128_si256(_mm_loadu_si128(reinterpret_cast<const __m128i*>(window)));
+    const auto read = [&](int half) {
+      const __m256i pairs = _mm256_shuffle_epi8(bytes, shuffle[half]);
+      return _mm256_cvtepi32_ps(
+          _mm256_and_si256(_mm256_srlv_epi32(pairs, shift[half]), mask[half]));
+    };
+    return {read(0), read(1)};
+  }
+};
 
 inline Vec add(Vec a, Vec b) {
   return {_mm256_add_ps(a.low, b.low), _mm256_add_ps(a.high, b.high)};

@@ -7,6 +7,8 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "tensor/code_view.h"
+
 namespace kakeya::cpu::KAKEYA_CPU_UNIT {
 
 using Vec = __m512;
@@ -43,6 +45,25 @@ inline Vec load_part(const float* p, std::int64_t count) {
 inline void store_part(float* p, Vec x, std::int64_t count) {
   _mm512_mask_storeu_ps(p, lane_mask(count), x);
 }
+
+// Reads the codes of a group, as numbers.
+struct Unpacker {
+  __m512i shuffle;
+  __m512i shift;
+  __m512i mask;
+
+  explicit Unpacker(const CodeGroup& group)
+      : shuffle(_mm512_load_si512(group.shuffle)),
+        shift(_mm512_load_si512(group.shift)),
+        mask(_mm512_load_si512(group.mask)) {}
+
+  Vec operator()(const std::byte* window) const {
+    const __m512i bytes =
+        _mm512_broadcast_i32x4(_mm_loadu_si128(reinterpret_cast<const __m128i*>(window)));
+    const __m512i pairs = _mm512_shuffle_epi8(bytes, shuffle);
+    return _mm512_cvtepi32_ps(_mm512_and_si512(_mm512_srlv_epi32(pairs, shift), mask));
+  }
+};
 
 inline Vec add(Vec a, Vec b) {
   return _mm512_add_ps(a, b);

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <cstring>
 
+#include "tensor/code_view.h"
 #include "tensor/dtype.h"
 
 namespace kakeya::cpu::KAKEYA_CPU_UNIT {
@@ -39,6 +40,22 @@ inline float float_of(std::uint32_t bits) {
   std::memcpy(&x, &bits, sizeof(x));
   return x;
 }
+
+// Reads the codes of a group, as numbers.
+struct Unpacker {
+  const CodeGroup& group;
+
+  explicit Unpacker(const CodeGroup& read) : group(read) {}
+
+  Vec operator()(const std::byte* window) const {
+    const auto* bytes = reinterpret_cast<const std::uint8_t*>(window);
+    return make_vec([&](int i) {
+      const std::uint32_t pair = bytes[group.shuffle[4 * i]] |
+                                 static_cast<std::uint32_t>(bytes[group.shuffle[4 * i + 1]]) << 8;
+      return static_cast<float>(pair >> group.shift[i] & group.mask[i]);
+    });
+  }
+};
 
 inline Vec zero() {
   return make_vec([](int) { return 0.0F; });
