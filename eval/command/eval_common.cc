@@ -158,22 +158,24 @@ Status give_report(const ReportFlags& flags,
 }
 
 nlohmann::ordered_json session_json(const ModelFlags& flags) {
-  return {{"context", flags.context},
-          {"chunk", flags.chunk},
-          {"kv_full", flags.kv_full},
-          {"kv_sliding", flags.kv_sliding},
-          {"kv_drafter", flags.kv_drafter},
-          {"window", flags.window},
-          {"sink", flags.sink},
-          {"evicted_full", flags.evicted_full},
-          {"evicted_sliding", flags.evicted_sliding},
-          {"kv_codes", flags.kv_codes},
-          {"projection", flags.projection},
-          {"draft", flags.draft},
-          {"allow_inexact", flags.allow_inexact},
-          {"backend", flags.backend},
-          {"compute", flags.compute},
-          {"threads", flags.threads}};
+  nlohmann::ordered_json json = {{"context", flags.context},
+                                 {"chunk", flags.chunk},
+                                 {"kv_full", flags.kv_full},
+                                 {"kv_sliding", flags.kv_sliding},
+                                 {"kv_drafter", flags.kv_drafter},
+                                 {"window", flags.window},
+                                 {"sink", flags.sink},
+                                 {"evicted_full", flags.evicted_full},
+                                 {"evicted_sliding", flags.evicted_sliding},
+                                 {"kv_codes", flags.kv_codes},
+                                 {"projection", flags.projection},
+                                 {"draft", flags.draft},
+                                 {"allow_inexact", flags.allow_inexact},
+                                 {"backend", flags.backend},
+                                 {"compute", flags.compute},
+                                 {"threads", flags.threads}};
+  if (flags.kv_full.starts_with("k")) json["kv_exact"] = flags.kv_exact;
+  return json;
 }
 
 nlohmann::ordered_json projections_json(const EngineImpl& engine, const Projections& of_modes) {

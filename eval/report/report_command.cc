@@ -31,6 +31,8 @@ constexpr CommandFlag kSharedFlags[] = {
     {"--evicted-sliding", "", kText, "session/evicted_sliding", "keep"},
     {"--projection", "", kText, "session/projection", "auto"},
     {"--kv-codes", "", kText, "session/kv_codes", "auto"},
+    {"--kv-exact", "", kNumber, "session/kv_exact", "64"},
+    {"--kv-statistics", "", kUnsaid},
     {"--draft", "", kText, "draft|options/draft|session/draft", "auto"},
     {"--mask-mode", "", kText, "options/mask_mode", "auto"},
     {"--embed-scale", "", kText, "options/embed_scale", "auto"},

@@ -62,6 +62,7 @@ session/sink count checked
 session/evicted_full text checked
 session/evicted_sliding text checked
 session/kv_codes text checked
+session/kv_exact? count checked
 session/projection text checked
 session/draft text checked
 session/allow_inexact flag checked

@@ -110,7 +110,11 @@ TEST(SessionRules, RefusesOptionsOutOfRange) {
           "SessionOptions::sink and SessionOptions::window must be");
   refused({.max_rows = 0}, "SessionOptions::max_rows must");
   refused({.kv_full = static_cast<KvType>(99)}, "SessionOptions::kv_full is no type of rows: 99");
-  refused({.kv_codes = static_cast<KvType>(8)}, "SessionOptions::kv_codes is no type of rows: 8");
+  refused({.kv_codes = static_cast<KvType>(33)}, "SessionOptions::kv_codes is no type of rows: 33");
+  refused({.kv_sliding = calibrated_kv(4, 4)}, "SessionOptions::kv_sliding cannot be k4v4");
+  refused({.kv_full = calibrated_kv(4, 4), .kv_exact = 0}, "SessionOptions::kv_exact must be 1");
+  refused({.kv_full = calibrated_kv(4, 4), .window = 64, .evicted_full = Evicted::kDrop},
+          "keep all rows");
   refused({.evicted_sliding = static_cast<Evicted>(3)},
           "SessionOptions::evicted_sliding is no way");
 }
