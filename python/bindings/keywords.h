@@ -3,6 +3,7 @@
 
 #include <nanobind/nanobind.h>
 
+#include <initializer_list>
 #include <limits>
 #include <set>
 #include <string>
@@ -79,6 +80,10 @@ class Keywords {
       }
       throw nb::value_error((place(name) + ": expected " + known + ", got " + given).c_str());
     });
+  }
+  template <typename T>
+  void read(const char* name, T& field, std::initializer_list<std::pair<const char*, T>> words) {
+    read<T, decltype(words)>(name, field, words);
   }
   // Calls `read_value` if the name was given.
   template <typename Read>
