@@ -129,6 +129,7 @@ void check_rows_asked(const Report& report, const ReportCommand& command, RuleCh
   }
   std::set<std::int64_t> lengths;
   for (const Report& length : report["options"]["lengths"]) lengths.insert(count(length));
+  checks.expect(!sets.empty(), "counts", "texts", "expected a set of texts or of needles");
   checks.expect_count(std::ssize(sets) * std::ssize(lengths),
                       Report(report["texts"].size() + report["needles"].size()), "counts", "texts");
   const std::int64_t limit = count(report["options"]["limit"]);
@@ -188,29 +189,29 @@ options/chunk count stated
 options/needle_tokens count stated
 modes/*/mode text checked
 modes/*/control? text checked
-texts/*/set text stated
-texts/*/length count checked
-texts/*/texts count checked
-texts/*/modes/*/mode text checked
-texts/*/modes/*/positions count checked
-texts/*/modes/*/mean_kl number result
-texts/*/modes/*/p99_kl number result
-texts/*/modes/*/top1_agreement share result
-texts/*/modes/*/reference_perplexity number checked
-texts/*/modes/*/perplexity number result
-texts/*/modes/*/kv_bytes/full count checked
-texts/*/modes/*/kv_bytes/sliding count checked
-texts/*/modes/*/kv_bytes/codes count checked
-texts/*/modes/*/kv_bytes/total count checked
-texts/*/modes/*/kv_bytes_per_token number result
-needles/*/set text stated
-needles/*/length count checked
-needles/*/prompts count checked
-needles/*/prompt_tokens count result
-needles/*/reference_found count checked
-needles/*/modes/*/mode text checked
-needles/*/modes/*/found count result
-needles/*/modes/*/same_output count result
+texts/*?/set text stated
+texts/*?/length count checked
+texts/*?/texts count checked
+texts/*?/modes/*/mode text checked
+texts/*?/modes/*/positions count checked
+texts/*?/modes/*/mean_kl number result
+texts/*?/modes/*/p99_kl number result
+texts/*?/modes/*/top1_agreement share result
+texts/*?/modes/*/reference_perplexity number checked
+texts/*?/modes/*/perplexity number result
+texts/*?/modes/*/kv_bytes/full count checked
+texts/*?/modes/*/kv_bytes/sliding count checked
+texts/*?/modes/*/kv_bytes/codes count checked
+texts/*?/modes/*/kv_bytes/total count checked
+texts/*?/modes/*/kv_bytes_per_token number result
+needles/*?/set text stated
+needles/*?/length count checked
+needles/*?/prompts count checked
+needles/*?/prompt_tokens count result
+needles/*?/reference_found count checked
+needles/*?/modes/*/mode text checked
+needles/*?/modes/*/found count result
+needles/*?/modes/*/same_output count result
 exact flag checked
 )";
 
