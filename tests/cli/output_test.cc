@@ -143,7 +143,7 @@ TEST_F(CliOutput, EndsWithTheCodeOfAnInterrupt) {
   for (const std::string bias : {"--logit-bias 1:-100 --logit-bias 50:-100 --logit-bias 106:-100",
                                  "--logit-bias 105:1000"}) {
     const Outcome outcome =
-        shell(kAsk + "-n 1000000 --ctx 32768 " + bias + " & sleep 2; kill -INT $!; wait $!");
+        shell(kAsk + "-n 1000000 --ctx 32768 " + bias + " & sleep 1; kill -INT $!; wait $!");
     EXPECT_EQ(outcome.exit_code, 130) << outcome.err;
     EXPECT_NE(outcome.err.find("interrupted"), std::string::npos) << outcome.err;
   }

@@ -150,7 +150,9 @@ TEST_P(GoldenNetworks, GivesTheHiddenStatesOfEveryLayerAndTheLogits) {
 
 TEST_P(GoldenNetworks, ContinuesGreedilyWithTheSameTokens) {
   const auto prompt_length = static_cast<std::size_t>(golden_ids(golden_, "prompt_len").front());
-  const auto expected = golden_ids(golden_, "greedy_ids");
+  auto expected = golden_ids(golden_, "greedy_ids");
+  // Emulated kernels are slow.
+  if (GetParam().backend.name == kCudaEmulated.name && !thorough()) expected.resize(8);
   const auto timeline = model_->timeline({.context = 256, .max_rows = 64}, 1);
   ASSERT_OK(timeline->push(std::span<const TokenId>(ids_).first(prompt_length)));
   std::vector<TokenId> got;
