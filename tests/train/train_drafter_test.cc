@@ -114,7 +114,7 @@ class MlxDrafterCli : public test::Cli {
 };
 
 TEST_F(MlxDrafterCli, GoesOnAfterAKillWithTheBitsOfATrainingThatWasNot) {
-  const std::string command = "drafter " + test::kDemoFlag + kQuick + "--steps 25 ";
+  const std::string command = "drafter " + test::kDemoFlag + kQuick + "--steps 15 ";
   const test::Outcome whole = kakeya(command + "--out " + folder_ + "/whole");
   ASSERT_EQ(whole.exit_code, 0) << whole.err;
   const std::string log = folder_ + "/log";
@@ -133,7 +133,7 @@ TEST_F(MlxDrafterCli, GoesOnAfterAKillWithTheBitsOfATrainingThatWasNot) {
   }
   const auto json = nlohmann::json::parse(test::slurp(folder_ + "/killed/training.json"));
   EXPECT_EQ(json["schema"], "kakeya.train.drafter/1");
-  EXPECT_EQ(json["settings"]["steps"], 25);
+  EXPECT_EQ(json["settings"]["steps"], 15);
   EXPECT_EQ(json["after"]["replies_that_differ"], 0);
   EXPECT_EQ(json["acceptance_by_depth"]["after"].size(), 3U);
 }
