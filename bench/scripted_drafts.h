@@ -29,7 +29,9 @@ class ScriptedDrafts final : public DraftSource {
   ScriptedDrafts(DraftSource& source, DraftScript& script) : source_(source), script_(script) {}
 
   std::int64_t max_length() const override { return source_.max_length(); }
-  DraftOffer offer(std::span<const TokenId> tokens) override { return source_.offer(tokens); }
+  DraftOffer offer(std::span<const TokenId> tokens, Sampler& sampler) override {
+    return source_.offer(tokens, sampler);
+  }
   Status draft(std::span<const TokenId> tokens, Sampler& sampler, std::span<TokenId> out) override;
   std::uint64_t bytes_read() const override { return source_.bytes_read(); }
 

@@ -285,10 +285,11 @@ void add_draft_flags(CLI::App& command, ModelFlags& flags) {
   const std::string group = "Speculation";
   flags.draft = "auto";
   command
-      .add_option("--draft", flags.draft,
-                  "What proposes tokens: auto (the model's drafter/ folder, the default), none, "
-                  "ngram (text that followed the same words before), chain (ngram where it matches "
-                  "long, else the drafter), a drafter's folder or GGUF file, or ngram+ and one")
+      .add_option(
+          "--draft", flags.draft,
+          "What proposes tokens: ngram (text that followed the same words before), a "
+          "drafter's folder or GGUF file, ngram+ and one (both: whichever gains more), auto "
+          "(the default: ngram, and the model's drafter/ folder if there is one), none")
       ->type_name("DIR|NAME")
       ->group(group);
   command

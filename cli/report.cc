@@ -63,6 +63,7 @@ nlohmann::ordered_json rounds_json(const std::vector<RoundRecord>& rounds) {
   nlohmann::ordered_json list = nlohmann::ordered_json::array();
   for (const RoundRecord& round : rounds) {
     list.push_back({{"kind", draft_kind_name(round.kind)},
+                    {"reason", draft_reason_name(round.reason)},
                     {"drafted", round.drafted},
                     {"accepted", round.accepted},
                     {"committed", round.committed},

@@ -39,6 +39,21 @@ MetricFamily memory_family(const Footprint& memory) {
   return family;
 }
 
+// Rounds of answers, with what decided about their drafts as a label.
+MetricFamily rounds_family(const SchedulerStatistics& scheduler) {
+  MetricFamily family = {.name = "kakeya_rounds_total",
+                         .help = "Passes of answers, by why they drafted as much as they did",
+                         .type = MetricType::Counter,
+                         .metric = {}};
+  for (std::size_t i = 0; i < kDraftReasons; ++i) {
+    ClientMetric metric;
+    metric.label = {{"reason", std::string(draft_reason_name(static_cast<DraftReason>(i)))}};
+    metric.counter.value = static_cast<double>(scheduler.rounds[i]);
+    family.metric.push_back(std::move(metric));
+  }
+  return family;
+}
+
 // The part of the memory for keys and values that requests have, 0 to 1. What the prefix cache
 // holds is free for them.
 double kv_cache_usage(const Footprint& memory, std::uint64_t limit) {
@@ -151,6 +166,7 @@ std::string Metrics::text(const SchedulerStatistics& scheduler,
         static_cast<std::int64_t>(std::min<std::uint64_t>(
             server.memory_limit, std::numeric_limits<std::int64_t>::max())));
   families.push_back(memory_family(memory));
+  families.push_back(rounds_family(scheduler));
   const auto of_model = [&](const char* name, const char* help, double value) {
     families.push_back(family_of(name, help, MetricType::Gauge, value));
     families.back().metric.front().label = {{"model_name", model_name_}};

@@ -47,6 +47,15 @@ class ThoughtBudget final : public Constraint {
     return true;
   }
 
+  std::int64_t propose(std::span<TokenId> out) override {
+    const State& now = states_.back();
+    if (must_end(now)) {
+      out.front() = markers_.end;
+      return 1;
+    }
+    return rules_ == nullptr ? 0 : rules_->propose(out);
+  }
+
   Pace pace() override { return rules_ == nullptr ? Pace::kAtOnce : rules_->pace(); }
 
   void roll_back(std::int64_t count) override {

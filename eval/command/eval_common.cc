@@ -24,6 +24,9 @@ constexpr std::array kNamedSets = {
     NamedSet{"needle", "needle.jsonl", eval::PromptForm::kChat},
     // Files of code, some 6,000 tokens each, that are continued.
     NamedSet{"code", "code.jsonl", eval::PromptForm::kRaw, /*only_by_name=*/true},
+    // Answers that say much of the prompt again, and little of it.
+    NamedSet{"edit", "edit.jsonl", eval::PromptForm::kChat, /*only_by_name=*/true},
+    NamedSet{"summary", "summary.jsonl", eval::PromptForm::kChat, /*only_by_name=*/true},
 };
 
 Result<SetText> read_set_text(const std::string& name,

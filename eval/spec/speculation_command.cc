@@ -143,7 +143,7 @@ Result<bool> eval_spec(EvalFlags& flags) {
 void add_spec_flags(CLI::App& command, EvalFlags& flags) {
   std::vector<std::string> names;
   for (const NamedSet& set : named_sets()) names.emplace_back(set.name);
-  command.add_option("--sets", flags.sets, "Public prompt sets (default: all but code)")
+  command.add_option("--sets", flags.sets, "Public prompt sets (default: the first four)")
       ->delimiter(',')
       ->check(CLI::IsMember(names))
       ->type_name("A,B,...");

@@ -30,6 +30,14 @@ class Constraint {
   // The next token is `id`. False if that is not allowed; nothing has changed then.
   virtual bool advance(TokenId id) = 0;
 
+  // Proposes the tokens that come next where it leaves no choice, as the model would divide them:
+  // fills the beginning of `out` and returns how many. They become drafts, so wrong ones cost time
+  // and change nothing. Asked where pace() is kAtOnce.
+  virtual std::int64_t propose(std::span<TokenId> out) {
+    static_cast<void>(out);
+    return 0;
+  }
+
   // How soon the next calls will answer. kSlowly: drafts, which would ask several times, are not
   // made. kNotYet: fill_mask() would wait for a mask that is being made elsewhere; a scheduler
   // leaves its sequence out of the pass meanwhile, so that no other one waits.

@@ -111,9 +111,9 @@ struct SessionOptions {
 
 // The proposer of speculative decoding. Loaded with the engine.
 struct DraftOptions {
-  // "auto": the model folder's drafter/, if it has one; "none"; "ngram": tokens that followed the
-  // same n-gram before; "chain": n-gram where the match is long, else the folder's drafter; a
-  // folder or a GGUF file; or "ngram+" and one of these, the chain with that drafter.
+  // "ngram": tokens that followed the same n-gram before; a drafter's folder or GGUF file; "ngram+"
+  // and one of these: both, each round whichever is measured to gain more; "auto": n-grams, and the
+  // drafter in the model folder's drafter/, if it has one; "none".
   std::string source = "auto";
   // Drafts also where the backend gives a row other bits among others than alone, so that drafts
   // may change the output. Where that is not known of a backend it is measured when a model is

@@ -21,6 +21,7 @@
 // for its place or memory. What a preempted request gives does not change.
 #pragma once
 
+#include <array>
 #include <chrono>
 #include <cstdint>
 #include <functional>
@@ -115,6 +116,8 @@ struct SchedulerStatistics {
   std::int64_t tokens = 0;       // delivered: without those that a callback did not want
   std::int64_t drafted = 0;
   std::int64_t accepted = 0;
+  // By DraftReason: rounds of requests, each with or without drafts.
+  std::array<std::int64_t, kDraftReasons> rounds = {};
   std::uint64_t bytes = 0;  // weights and cached rows that passes have read
 };
 

@@ -5,6 +5,7 @@
 // refuse a copy; the session is as before that pass then.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -32,10 +33,31 @@ enum class StopReason : std::uint8_t {
 std::string_view stop_reason_name(StopReason reason);
 
 // The proposer of a round's tokens.
-enum class DraftKind : std::uint8_t { kNone, kDflash, kNgram };
+enum class DraftKind : std::uint8_t {
+  kNone,
+  kDflash,  // a drafter
+  kNgram,   // what followed the same tokens before
+  kForm,    // what a constraint leaves no choice about
+};
 
-// "none", "dflash", "ngram"
+// "none", "dflash", "ngram", "form"
 std::string_view draft_kind_name(DraftKind kind);
+
+// Why a round drafted as many tokens as it did, or none.
+enum class DraftReason : std::uint8_t {
+  kNoOffer,   // nothing could be drafted: no text like this one, a form that is not ready, the end
+  kPlainDue,  // a plain step now and then tells what one takes
+  kNoGain,    // drafts are thought to cost more than they give
+  kSpent,     // they might pay, but the request has lost what it may lose by drafting
+  kTry,       // a short block finds out
+  kGain,      // the length, and the proposer, that are thought to be fastest
+  kAsked,     // GenerateOptions::draft_length
+};
+
+inline constexpr std::size_t kDraftReasons = 7;
+
+// "no offer", "plain step due", "no gain", "spent", "try", "gain", "asked"
+std::string_view draft_reason_name(DraftReason reason);
 
 // One pass of the target after the prefill: a plain step when nothing was drafted. Of a pass that
 // requests share, seconds and bytes are this request's part, by rows.
@@ -48,6 +70,7 @@ struct RoundRecord {
   std::int32_t accepted = 0;   // leading drafts that the target agreed with
   std::int32_t committed = 0;  // tokens that the round gave: accepted + 1, less at a stop
   DraftKind kind = DraftKind::kNone;
+  DraftReason reason = DraftReason::kNoOffer;
 };
 
 struct GenerateResult {

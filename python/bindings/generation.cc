@@ -42,7 +42,9 @@ void bind_rounds(nb::module_& module) {
       .def_ro("drafted", &RoundRecord::drafted)
       .def_ro("accepted", &RoundRecord::accepted)
       .def_ro("committed", &RoundRecord::committed)
-      .def_prop_ro("kind", [](const RoundRecord& round) { return draft_kind_name(round.kind); });
+      .def_prop_ro("kind", [](const RoundRecord& round) { return draft_kind_name(round.kind); })
+      .def_prop_ro("reason",
+                   [](const RoundRecord& round) { return draft_reason_name(round.reason); });
 }
 
 }  // namespace

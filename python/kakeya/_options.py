@@ -54,7 +54,7 @@ class EngineOptions(SessionOptions, total=False):
     prompt_cache_dir: AnyPath  # a folder that keeps it for later engines, and for others that run at once
     prompt_cache_dir_bytes: int  # most bytes of the folder's files: the oldest are deleted
     fit_memory: bool  # a smaller default session instead of a refusal
-    draft: AnyPath  # "auto", "none", "ngram", "chain", a folder or a GGUF file
+    draft: AnyPath  # "auto", "none", "ngram", a folder or a GGUF file
     kv_statistics: AnyPath  # what `kakeya calibrate` wrote: "auto", a file
     projection: AnyPath  # what restores evicted rows: "auto", "none", a folder
     weights_cache: AnyPath  # where packed weights are kept; "beside": where the model is

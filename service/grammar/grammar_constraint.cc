@@ -3,7 +3,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cctype>
 #include <exception>
+#include <string_view>
 #include <utility>
 
 #include "base/clock.h"
@@ -15,6 +17,55 @@ namespace {
 // A token and its mask within this are made where they are asked for.
 constexpr double kQuickSeconds = 0.002;
 constexpr double kMostMaskSeconds = 0.5;
+
+// Longer texts than this are more tokens than a block has.
+constexpr std::size_t kMostLikelyBytes = 128;
+// How far back an answer is asked for its spacing.
+constexpr std::size_t kLookedAt = 512;
+
+bool is_space(char c) {
+  return c == ' ' || c == '\n' || c == '\t';
+}
+bool is_word(char c) {
+  return std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '_';
+}
+
+// The spacing that came the last time behind `c`; nothing if it did not come yet.
+std::optional<std::string> spacing_behind(char c, std::string_view text) {
+  text = text.substr(text.size() - std::min(text.size(), kLookedAt));
+  for (std::size_t i = text.size(); i-- > 1;) {
+    if (text[i - 1] != c) continue;
+    std::size_t end = i;
+    while (end < text.size() && is_space(text[end])) ++end;
+    return std::string(text.substr(i, end - i));
+  }
+  return std::nullopt;
+}
+
+// The text that comes next where nothing else could, but for spacing, which goes on as it was
+// before, and for a quote that begins a key or a value.
+std::string likely_text(xgrammar::GrammarMatcher& matcher, std::string_view before) {
+  const ThreadTime time;
+  std::string text;
+  int steps = 0;
+  const auto take = [&](const std::string& more) {
+    if (more.empty() || !matcher.AcceptString(more)) return false;
+    text += more;
+    ++steps;
+    return true;
+  };
+  while (text.size() < kMostLikelyBytes && time.seconds() < kQuickSeconds) {
+    if (take(matcher.FindJumpForwardString())) continue;
+    const char last = !text.empty() ? text.back() : before.empty() ? '\0' : before.back();
+    if (std::string_view("{[,:").find(last) == std::string_view::npos) break;
+    const auto spacing = spacing_behind(last, before);
+    if (!spacing) break;
+    take(*spacing);
+    if (!take(matcher.FindJumpForwardString()) && !take("\"")) break;
+  }
+  if (steps > 0) matcher.Rollback(steps);
+  return text;
+}
 
 }  // namespace
 
@@ -45,12 +96,14 @@ GrammarConstraint::GrammarConstraint(const xgrammar::CompiledGrammar& grammar,
                                      std::optional<ThoughtMarkers> markers,
                                      bool in_thought,
                                      std::int64_t vocab_size,
-                                     std::shared_ptr<BackgroundWorker> worker)
+                                     std::shared_ptr<BackgroundWorker> worker,
+                                     const Tokenizer* tokenizer)
     : matching_(std::make_shared<Matching>(grammar)),
       stop_ids_(matching_->matcher.GetStopTokenIds()),
       markers_(std::move(markers)),
       vocab_size_(vocab_size),
       worker_(std::move(worker)),
+      tokenizer_(tokenizer),
       phases_{in_thought ? Phase::kThought : Phase::kBefore} {}
 
 GrammarConstraint::~GrammarConstraint() {
@@ -147,6 +200,26 @@ bool GrammarConstraint::fill_mask(std::span<std::uint32_t> mask) {
   return true;
 }
 
+// Where thoughts may begin there is a choice.
+std::int64_t GrammarConstraint::propose(std::span<TokenId> out) {
+  const Phase phase = phases_.back();
+  const bool is_answer = phase == Phase::kAnswer || (phase == Phase::kBefore && !markers_);
+  if (!is_answer || tokenizer_ == nullptr || proposes_slowly_) return 0;
+  wait();
+  const ThreadTime time;
+  const std::string text = likely_text(matching_->matcher, text_);
+  const auto ids = tokenizer_->encode(text, {.parse_special = false});
+  proposes_slowly_ = time.seconds() > kQuickSeconds;
+  if (!ids || ids->empty()) return 0;
+  // A tokenizer that puts a space in front of texts says something else.
+  if (!text.starts_with(tokenizer_->token_bytes(ids->front()))) return 0;
+  // The last word or space may go on, and be divided in another way then.
+  const std::size_t whole = ids->size() - (is_word(text.back()) || is_space(text.back()) ? 1 : 0);
+  const auto count = std::min(whole, out.size());
+  std::copy_n(ids->begin(), count, out.begin());
+  return static_cast<std::int64_t>(count);
+}
+
 bool GrammarConstraint::advance(TokenId id) {
   if (id < 0 || id >= vocab_size_) return false;
   Phase phase = phases_.back();
@@ -161,6 +234,10 @@ bool GrammarConstraint::advance(TokenId id) {
   } else if (phase != Phase::kEnded) {
     if (!take(id)) return false;
     phase = is_stop_id(id) ? Phase::kEnded : Phase::kAnswer;
+    if (tokenizer_ != nullptr) {
+      sizes_.push_back(text_.size());
+      if (phase == Phase::kAnswer) text_ += tokenizer_->token_bytes(id);
+    }
   }
   phases_.push_back(phase);
   return true;
@@ -176,6 +253,9 @@ void GrammarConstraint::roll_back(std::int64_t count) {
     wait();
     matching_->matcher.Rollback(1);
     has_mask_ = false;
+    if (tokenizer_ == nullptr) continue;
+    text_.resize(sizes_.back());
+    sizes_.pop_back();
   }
 }
 

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "kakeya/constraint.h"
+#include "kakeya/tokenizer.h"
 #include "service/grammar/background_worker.h"
 #include "service/thought_markers.h"
 
@@ -27,16 +28,19 @@ namespace kakeya::service {
 // mask that takes over half a second ends the answer, with kInvalidArgument.
 class GrammarConstraint final : public Constraint {
  public:
-  // `worker`: null for a constraint that may take its time.
+  // `worker`: null for a constraint that may take its time. `tokenizer`, which divides what it
+  // proposes, must outlive it; null: it proposes nothing.
   GrammarConstraint(const xgrammar::CompiledGrammar& grammar,
                     std::optional<ThoughtMarkers> markers,
                     bool in_thought,
                     std::int64_t vocab_size,
-                    std::shared_ptr<BackgroundWorker> worker);
+                    std::shared_ptr<BackgroundWorker> worker,
+                    const Tokenizer* tokenizer);
   ~GrammarConstraint() override;
 
   bool fill_mask(std::span<std::uint32_t> mask) override;
   bool advance(TokenId id) override;
+  std::int64_t propose(std::span<TokenId> out) override;
   Pace pace() override;
   void roll_back(std::int64_t count) override;
 
@@ -78,9 +82,13 @@ class GrammarConstraint final : public Constraint {
   const std::optional<ThoughtMarkers> markers_;
   const std::int64_t vocab_size_;
   const std::shared_ptr<BackgroundWorker> worker_;
-  double taking_seconds_ = 0.0;  // of the last token, without its mask
-  bool has_mask_ = false;        // matching_->mask is the present one
-  std::vector<Phase> phases_;    // now at the end; before each token that was told
+  const Tokenizer* const tokenizer_;
+  bool proposes_slowly_ = false;    // then it proposes no more
+  std::string text_;                // of the answer, where there is a tokenizer
+  std::vector<std::size_t> sizes_;  // of text_, before each of its tokens
+  double taking_seconds_ = 0.0;     // of the last token, without its mask
+  bool has_mask_ = false;           // matching_->mask is the present one
+  std::vector<Phase> phases_;       // now at the end; before each token that was told
 };
 
 }  // namespace kakeya::service

@@ -39,15 +39,18 @@ class Compiled final : public CompiledGrammar {
   Compiled(xgrammar::CompiledGrammar grammar,
            std::int64_t vocab_size,
            std::shared_ptr<BackgroundWorker> worker,
+           const Tokenizer& tokenizer,
            std::vector<std::string> notes)
       : grammar_(std::move(grammar)),
         vocab_size_(vocab_size),
         worker_(std::move(worker)),
+        tokenizer_(tokenizer),
         notes_(std::move(notes)) {}
 
   std::unique_ptr<Constraint> constrain(const std::optional<ThoughtMarkers>& markers,
                                         bool in_thought) const override {
-    return std::make_unique<GrammarConstraint>(grammar_, markers, in_thought, vocab_size_, worker_);
+    return std::make_unique<GrammarConstraint>(grammar_, markers, in_thought, vocab_size_, worker_,
+                                               &tokenizer_);
   }
   std::size_t bytes() const override { return grammar_.MemorySizeBytes(); }
   const std::vector<std::string>& notes() const override { return notes_; }
@@ -56,13 +59,15 @@ class Compiled final : public CompiledGrammar {
   const xgrammar::CompiledGrammar grammar_;
   const std::int64_t vocab_size_;
   const std::shared_ptr<BackgroundWorker> worker_;
+  const Tokenizer& tokenizer_;
   const std::vector<std::string> notes_;
 };
 
 class XgrammarEngine final : public GrammarEngine {
  public:
   XgrammarEngine(const Tokenizer& tokenizer, std::int64_t vocab_size, std::vector<int> stop_ids)
-      : vocab_size_(vocab_size),
+      : tokenizer_(tokenizer),
+        vocab_size_(vocab_size),
         // Compilers that keep what they compiled give masks of other grammars now and then.
         compiler_(xgrammar::TokenizerInfo(token_texts(tokenizer, vocab_size),
                                           xgrammar::VocabType::RAW,
@@ -101,10 +106,11 @@ class XgrammarEngine final : public GrammarEngine {
       const xgrammar::CompiledGrammar grammar = compiler_.CompileGrammar(text.text);
       const auto constrain = [&] {
         return std::make_unique<GrammarConstraint>(grammar, std::nullopt, false, vocab_size_,
-                                                   nullptr);
+                                                   nullptr, nullptr);
       };
       KAKEYA_TRY(try_masks(constrain, vocab_size_));
-      auto compiled = std::make_shared<const Compiled>(grammar, vocab_size_, worker_, text.notes);
+      auto compiled =
+          std::make_shared<const Compiled>(grammar, vocab_size_, worker_, tokenizer_, text.notes);
       keep(key, compiled);
       return std::shared_ptr<const CompiledGrammar>(std::move(compiled));
     } catch (const std::exception&) {
@@ -152,6 +158,7 @@ class XgrammarEngine final : public GrammarEngine {
     }
   }
 
+  const Tokenizer& tokenizer_;
   const std::int64_t vocab_size_;
   xgrammar::GrammarCompiler compiler_;
   const std::shared_ptr<BackgroundWorker> worker_ = std::make_shared<BackgroundWorker>();

@@ -42,8 +42,8 @@ class GrammarEngine {
  public:
   static constexpr std::size_t kMostKeptBytes = std::size_t{64} << 20;
 
-  // Creates an engine for logits of so many tokens. Errors: kUnimplemented in a build without
-  // grammars, or for a model without stop ids.
+  // Creates an engine for logits of so many tokens. The tokenizer must outlive it and what it
+  // makes. Errors: kUnimplemented in a build without grammars, or for a model without stop ids.
   static Result<std::unique_ptr<GrammarEngine>> create(const Tokenizer& tokenizer,
                                                        std::int64_t vocab_size,
                                                        std::span<const TokenId> stop_ids);

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "base/check.h"
+#include "base/clock.h"
 #include "base/status.h"
 
 namespace kakeya {
@@ -219,12 +220,16 @@ Status DflashSource::draft(std::span<const TokenId> tokens,
                            std::span<TokenId> out) {
   const Workspace::Turn turn = workspace_.take_turn();
   const DraftJob job{.source = this, .tokens = tokens, .sampler = &sampler, .out = out};
-  return draft_together({&job, 1});
+  ContextWork ignored;
+  return draft_together({&job, 1}, ignored);
 }
 
-Status DflashSource::draft_together(std::span<const DraftJob> jobs) {
+Status DflashSource::draft_together(std::span<const DraftJob> jobs, ContextWork& work) {
   if (jobs.empty()) return {};
+  const Stopwatch watch;
+  for (const DraftJob& job : jobs) work.rows += job.source->waiting_;
   KAKEYA_TRY(bring_up_to_date(jobs));
+  work.seconds += watch.seconds();
   const DflashSource& any = *jobs.front().source;
   const DrafterConfig& config = any.drafter_.config();
   Workspace& workspace = any.workspace_;

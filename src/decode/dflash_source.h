@@ -43,8 +43,9 @@ Footprint estimate_dflash(const DrafterConfig& config, const DflashPlan& plan);
 class DflashSource final : public DraftSource, public TapSink {
  public:
   // Drafts for all of them in one pass, within a turn of their workspace, which must have room for
-  // their blocks. They have one drafter. Errors: as draft(); nothing that counts has changed then.
-  static Status draft_together(std::span<const DraftJob> jobs);
+  // their blocks. They have one drafter. `work` gets what their contexts took beforehand. Errors:
+  // as draft(); nothing that counts has changed then.
+  static Status draft_together(std::span<const DraftJob> jobs, ContextWork& work);
 
   // The workspace grows if it is too small. Errors: kResourceExhausted. What is referred to must
   // outlive it.
@@ -76,8 +77,8 @@ class DflashSource final : public DraftSource, public TapSink {
   KvPiece taps(std::int64_t count) const;
 
   std::int64_t max_length() const override { return drafter_.max_length(); }
-  DraftOffer offer(std::span<const TokenId> /*tokens*/) override {
-    return {DraftKind::kDflash, max_length()};
+  DraftOffer offer(std::span<const TokenId> /*tokens*/, Sampler& /*sampler*/) override {
+    return {.kind = DraftKind::kDflash, .length = max_length(), .context_rows = waiting_};
   }
   Status draft(std::span<const TokenId> tokens, Sampler& sampler, std::span<TokenId> out) override;
   DflashSource* drafter() override { return this; }

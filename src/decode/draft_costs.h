@@ -8,6 +8,8 @@
 #include <optional>
 #include <vector>
 
+#include "decode/draft_source.h"
+#include "decode/pass_times.h"
 #include "kakeya/session.h"
 
 namespace kakeya {
@@ -25,6 +27,10 @@ struct PassShare {
   std::int64_t drafting = 1;  // that share the drafter's pass
 };
 
+// Drafts whose chances are counted together: n-grams of short and of long matches, drafters, forms.
+inline constexpr std::size_t kDraftClasses = 4;
+std::size_t draft_class(const DraftOffer& offer);
+
 // The outlook of a request's next drafts: their costs and their chances.
 struct DraftOutlook {
   static constexpr std::int64_t kMostDrafts = 63;
@@ -32,60 +38,64 @@ struct DraftOutlook {
   // [n]: what n drafts cost everybody, in plain steps of the request: its share of a pass without
   // drafts.
   std::array<double, kMostDrafts + 1> extra{};
+  // Cost of the drafter's context beforehand, in plain steps.
+  double context = 0.0;
   // [d]: how often draft d + 1 was right lately where those before it were; -1: nobody came so far.
   std::array<double, kMostDrafts> prior{};
   bool plain_is_new = true;  // passes of one row are hardly known
-  double trust = 1.0;        // share of late requests that gained by drafting
+  double trust = 0.0;        // share of late requests that gained by drafting
+  double usual = 0.0;        // drafts that late rounds of the class accepted
 };
 
 // Thread-safe; nothing allocates but table().
 class DraftCosts {
  public:
-  // Starts from one made-up table for all machines: a measured one that is wrong by factors costs
-  // more than what it saves.
+  // Starts from one made-up table for all machines, for the first passes correct it at no cost.
   DraftCosts();
 
-  // A target pass of so many rows, all with logits, took `seconds`.
-  void learn(std::int64_t rows, double seconds);
+  // A target pass of so many rows, all with logits, over contexts of about so many tokens took
+  // `seconds`.
+  void learn(std::int64_t rows, Position context, double seconds);
   // The drafter's pass for so many tokens, of all requests in it, did.
-  void learn_drafts(std::int64_t tokens, double seconds);
+  void learn_drafts(std::int64_t tokens, Position context, double seconds);
+  // Rows of drafters' contexts were made.
+  void learn_context(const ContextWork& work);
   // `judged` drafts of a round were looked at, the first `accepted` of them right.
-  void learn_acceptance(DraftKind kind, std::int64_t judged, std::int64_t accepted);
+  void learn_acceptance(std::size_t draft_class, std::int64_t judged, std::int64_t accepted);
   // A request that drafted has ended, and took fewer or more plain steps than without.
   void learn_gain(bool gained);
+  // A request has ended after so many tokens.
+  void learn_length(std::int64_t tokens);
 
-  // For rounds of up to `most` drafts, at most kMostDrafts; n-grams cost no pass.
-  DraftOutlook outlook(DraftKind kind, std::int64_t most, const PassShare& share) const;
+  // For rounds of up to `most` drafts of the offer, at most kMostDrafts, behind `context` tokens;
+  // n-grams cost no pass.
+  DraftOutlook outlook(const DraftOffer& offer,
+                       std::int64_t most,
+                       Position context,
+                       const PassShare& share) const;
+  // Tokens that late requests had.
+  double usual_length() const;
 
-  // Seconds of a pass of one row; 0 before any pass was run.
-  double plain_seconds() const;
-  // For drafts of up to `max_length`; nothing before any pass was run.
+  // Seconds of a pass of one row, over contexts of about so many tokens; 0 before any pass was run.
+  double plain_seconds(Position context) const;
+  // For drafts of up to `max_length`, over short contexts; nothing before any pass was run.
   std::optional<CostTable> table(std::int64_t max_length) const;
 
  private:
-  // Sizes between the nodes lie on lines, those beyond on one through 0.
-  static constexpr std::array<std::int64_t, 34> kNodes = {
-      1,  2,  3,  4,  5,  6,  7,  8,   9,   10,  11,  12,  13,  14,  15,  16,  20,
-      24, 32, 40, 48, 64, 80, 96, 128, 160, 192, 256, 320, 384, 512, 640, 768, 1024};
-  struct Cost {
-    double seconds = 0.0;  // plain steps, before any pass was run
-    int seen = 0;          // passes of about this size
-  };
-  using Costs = std::array<Cost, kNodes.size()>;
   struct Depth {
     double reached = 0.0;
     double accepted = 0.0;
   };
 
-  static double at(const Costs& costs, std::int64_t size);
-  static double correct(Costs& costs, std::int64_t size, double seconds);
-
   mutable std::mutex mutex_;
-  bool known_ = false;  // costs are seconds; else plain steps
-  Costs verify_{};
-  Costs draft_{};
-  std::array<std::array<Depth, DraftOutlook::kMostDrafts>, 2> depths_{};  // of n-grams, drafters
-  double trust_ = 1.0;
+  bool known_ = false;  // times are seconds; else plain steps
+  PassTimes verify_;
+  PassTimes draft_;
+  double context_row_;  // of one row of a drafter's context
+  std::array<std::array<Depth, DraftOutlook::kMostDrafts>, kDraftClasses> depths_{};
+  std::array<double, kDraftClasses> usual_{};
+  double trust_ = 0.0;
+  double usual_length_;
 };
 
 }  // namespace kakeya

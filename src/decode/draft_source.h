@@ -17,7 +17,9 @@ class DflashSource;
 // The drafts that a source could make next. Kinds differ in acceptance and cost.
 struct DraftOffer {
   DraftKind kind = DraftKind::kNone;
-  std::int64_t length = 0;  // most tokens it can propose now; 0: none
+  std::int64_t length = 0;        // most tokens it can propose now; 0: none
+  bool long_match = false;        // of n-grams: many tokens in a row stood before as they do now
+  std::int64_t context_rows = 0;  // of a drafter: rows of its context that it has to make first
 };
 
 // A drafter's job for one of several sequences.
@@ -26,6 +28,12 @@ struct DraftJob {
   std::span<const TokenId> tokens;  // as of DraftSource::draft
   Sampler* sampler = nullptr;
   std::span<TokenId> out;
+};
+
+// The work of a drafter on its contexts, beside the drafts.
+struct ContextWork {
+  std::int64_t rows = 0;
+  double seconds = 0.0;
 };
 
 // One a session, one thread at a time. Nothing allocates after creation, but in forked sessions.
@@ -38,7 +46,8 @@ class DraftSource {
 
   // `tokens`: everything known so far, at least one; the proposals are for the positions from
   // tokens.size() on.
-  virtual DraftOffer offer(std::span<const TokenId> tokens) = 0;
+  // `sampler` knows the constraint, if there is one.
+  virtual DraftOffer offer(std::span<const TokenId> tokens, Sampler& sampler) = 0;
 
   // Fills `out`, which is not longer than the offer made for the same tokens. A drafter with
   // probabilities chooses by `sampler`, with the noise that the target's choice will meet. Errors:

@@ -10,17 +10,18 @@ namespace kakeya {
 
 Generation::Generation(Timeline& timeline,
                        Sampler& sampler,
-                       DraftSource* source,
+                       std::span<DraftSource* const> sources,
                        DraftCosts* costs,
                        const DecodeRequest& request,
                        GenerateResult& result)
     : timeline_(timeline),
       sampler_(sampler),
-      source_(source),
+      sources_(sources),
       costs_(costs),
       request_(request),
       result_(result) {
-  if (source != nullptr && request.draft_length == kAutoDraftLength) {
+  KAKEYA_CHECK(sources.size() <= kMostSources);
+  if (!sources.empty() && request.draft_length == kAutoDraftLength) {
     KAKEYA_CHECK(costs != nullptr);
     policy_.emplace(*costs);
   }
@@ -46,7 +47,9 @@ void Generation::add(TokenId id) {
 }
 
 std::uint64_t Generation::bytes_read() const {
-  return timeline_.bytes_read() + (source_ == nullptr ? 0 : source_->bytes_read());
+  std::uint64_t bytes = timeline_.bytes_read();
+  for (const DraftSource* source : sources_) bytes += source->bytes_read();
+  return bytes;
 }
 
 bool Generation::is_over() {
@@ -60,41 +63,45 @@ bool Generation::begin_round() {
   round_ = {.start_seconds = watch_.seconds()};
   bytes_before_ = bytes_read();
   again_seconds_ = 0.0;
-  length_ = 0;
-  most_ = 0;
-  if (source_ == nullptr || is_first() || sampler_.pace() != Constraint::Pace::kAtOnce) return true;
-  offer_ = source_->offer(timeline_.tokens());
+  plan_ = {};
+  offers_ = {};
+  if (is_first() || sampler_.pace() != Constraint::Pace::kAtOnce) return true;
   const std::int64_t room = timeline_.context() - position() - 1;
-  most_ = std::max<std::int64_t>(
-      0, std::min({offer_.length, timeline_.max_drafts(), remaining() - 1, room}));
+  const std::int64_t most = std::min({timeline_.max_drafts(), remaining() - 1, room});
+  for (std::size_t i = 0; most > 0 && i < sources_.size(); ++i) {
+    offers_[i] = sources_[i]->offer(timeline_.tokens(), sampler_);
+    offers_[i].length = std::min(offers_[i].length, most);
+  }
   return true;
 }
 
 void Generation::plan() {
-  plan(policy_ ? policy_->choose(offer_.kind, most_)
-               : std::clamp<std::int64_t>(request_.draft_length, 0, most_));
+  RoundChoice choice = round_choice();
+  choose_together({&choice, 1}, timeline_.max_drafts());
+  plan_ = choice.plan;
 }
 
 RoundChoice Generation::round_choice() {
   return {.policy = policy_ ? &*policy_ : nullptr,
-          .kind = offer_.kind,
-          .most = most_,
-          .length = std::max<std::int64_t>(0, request_.draft_length)};
+          .facts = {.offers = offers(), .remaining = remaining(), .context = position()},
+          .length = std::max<std::int64_t>(0, request_.draft_length),
+          .plan = {}};
 }
 
 void Generation::draft(std::vector<DraftJob>& jobs) {
-  if (length_ == 0) return;
-  const auto out = std::span(drafts_).first(static_cast<std::size_t>(length_));
-  if (DflashSource* drafter = source_->drafter()) {
+  if (plan_.length == 0) return;
+  DraftSource& source = *sources_[plan_.offer];
+  const auto out = std::span(drafts_).first(static_cast<std::size_t>(plan_.length));
+  if (DflashSource* drafter = source.drafter()) {
     jobs.push_back(
         {.source = drafter, .tokens = timeline_.tokens(), .sampler = &sampler_, .out = out});
-  } else if (!source_->draft(timeline_.tokens(), sampler_, out)) {
-    length_ = 0;
+  } else if (!source.draft(timeline_.tokens(), sampler_, out)) {
+    drop_drafts();
   }
 }
 
 void Generation::drop_forbidden_drafts() {
-  length_ = sampler_.allowed(drafts());
+  plan_.length = sampler_.allowed(drafts());
 }
 
 SequenceChoice Generation::choice(Rows logits) {
@@ -124,11 +131,10 @@ Status Generation::commit(const SequenceChoice& choice,
     add(id);
   }
   if (is_first()) {
-    // It belongs to the prefill.
+    // It belongs to the prefill. What a drafter makes of it waits for its first draft.
     begun_ = true;
     watch_ = Stopwatch();
-    KAKEYA_TRY(choice.status);
-    return timeline_.finish_chunk();
+    return choice.status;
   }
   // A round that an error ends has committed what was chosen before it.
   if (choice.status || round_.committed > 0) end_round(draft_seconds, verify_seconds);
@@ -137,8 +143,9 @@ Status Generation::commit(const SequenceChoice& choice,
 }
 
 void Generation::end_round(double draft_seconds, double verify_seconds) {
-  round_.drafted = static_cast<std::int32_t>(length_);
-  round_.kind = length_ == 0 ? DraftKind::kNone : offer_.kind;
+  round_.drafted = static_cast<std::int32_t>(plan_.length);
+  round_.kind = plan_.length == 0 ? DraftKind::kNone : offers_[plan_.offer].kind;
+  round_.reason = plan_.reason;
   round_.draft_seconds = draft_seconds;
   round_.verify_seconds = again_seconds_ + verify_seconds;
   round_.bytes = bytes_read() - bytes_before_;
@@ -207,18 +214,18 @@ Status Generation::run_round() {
 
 Status decode(Timeline& timeline,
               Sampler& sampler,
-              DraftSource* source,
+              std::span<DraftSource* const> sources,
               DraftCosts* costs,
               const DecodeRequest& request,
-              const std::function<void()>& on_prompt,
+              const std::function<void()>& after_first,
               const TokenCallback& on_token,
               GenerateResult& result) {
-  Generation generation(timeline, sampler, source, costs, request, result);
+  Generation generation(timeline, sampler, sources, costs, request, result);
   while (!generation.done()) {
     const bool was_first = generation.is_first();
     const Status run = generation.run_round();
-    if (was_first && !generation.is_first() && on_prompt) on_prompt();
     KAKEYA_TRY(generation.deliver(on_token));
+    if (was_first && !generation.is_first() && after_first) after_first();
     // Where the callback stops, what came behind does not count.
     if (!generation.stopped_by_callback()) KAKEYA_TRY(run);
   }

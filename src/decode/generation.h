@@ -53,13 +53,16 @@ struct DecodeRequest {
 //   }
 class Generation {
  public:
-  // Everything is the caller's and must outlive it. `source` may be null: plain steps only.
-  // `costs` learns from every pass; null with a fixed length only.
+  static constexpr std::size_t kMostSources = 3;
+
+  // Everything is the caller's and must outlive it. `sources`, of which any may draft a round, may
+  // be empty: plain steps only; at most kMostSources. `costs` learns from every pass; null with a
+  // fixed length only.
   // result.ids and result.rounds grow where they have no room for max_tokens; ids that are there
   // count as generated.
   Generation(Timeline& timeline,
              Sampler& sampler,
-             DraftSource* source,
+             std::span<DraftSource* const> sources,
              DraftCosts* costs,
              const DecodeRequest& request,
              GenerateResult& result);
@@ -74,16 +77,15 @@ class Generation {
   // Begins a round; false if there is none, for the generation is done or the context is full. Of a
   // first round all tokens of the timeline that are pending are run.
   bool begin_round();
-  // The most drafts of the round that could be committed.
-  std::int64_t most_drafts() const { return most_; }
-  // The drafts on offer for the round.
-  const DraftOffer& offer() const { return offer_; }
-  // Sets how many drafts are to be made, at most most_drafts().
-  void plan(std::int64_t drafts) { length_ = drafts; }
+  // Sets who drafts in the round, and how many tokens.
+  void plan(const DraftPlan& plan) { plan_ = plan; }
   // Plans as many drafts as the request asks for or, if it leaves that open, as pay for this
   // sequence alone.
   void plan();
-  // The facts for whoever chooses the number of drafts for several sequences at once.
+  // Drops the drafts that were planned.
+  void drop_drafts() { plan_.length = 0; }
+  // The facts for whoever plans the rounds of several sequences at once; valid until the next round
+  // begins.
   RoundChoice round_choice();
   // A round over what is left of the prompt, which gives the first token.
   bool is_first() const { return !begun_; }
@@ -94,7 +96,7 @@ class Generation {
   // Shortens the drafts to those that the constraint allows: others cannot be accepted.
   void drop_forbidden_drafts();
   std::span<const TokenId> drafts() const {
-    return std::span(drafts_).first(static_cast<std::size_t>(length_));
+    return std::span(drafts_).first(static_cast<std::size_t>(plan_.length));
   }
   // The arguments of Executor::choose() for the logits [1 + drafts, V] of the pass.
   SequenceChoice choice(Rows logits);
@@ -121,7 +123,8 @@ class Generation {
   std::int64_t remaining() const {
     return request_.max_tokens - static_cast<std::int64_t>(result_.ids.size());
   }
-  // Bytes that timeline and source have read.
+  std::span<const DraftOffer> offers() const { return std::span(offers_).first(sources_.size()); }
+  // Bytes that timeline and sources have read.
   std::uint64_t bytes_read() const;
   void add(TokenId id);
   bool is_stop_id(TokenId id) const;
@@ -130,15 +133,15 @@ class Generation {
 
   Timeline& timeline_;
   Sampler& sampler_;
-  DraftSource* source_;
+  std::span<DraftSource* const> sources_;
   DraftCosts* costs_;
-  std::optional<LengthPolicy> policy_;  // nothing without a source, or with a fixed length
+  std::optional<LengthPolicy> policy_;  // nothing without sources, or with a fixed length
   DecodeRequest request_;
   GenerateResult& result_;
   Stopwatch watch_;
-  DraftOffer offer_;
-  std::int64_t most_ = 0;
-  std::int64_t length_ = 0;  // of the present round's drafts
+  // Offers of the sources for the present round, no longer than what could be committed.
+  std::array<DraftOffer, kMostSources> offers_{};
+  DraftPlan plan_;
   std::array<TokenId, DrafterConfig::kMaxBlockSize> drafts_{};
   std::array<TokenId, DrafterConfig::kMaxBlockSize + 1> chosen_{};
   RoundRecord round_;
@@ -150,16 +153,16 @@ class Generation {
 };
 
 // Generates behind the timeline's tokens, of which one pass shall run those that are pending
-// (Timeline::last_chunk()), until the request is done. `on_prompt`, unless it is empty, is called
-// once the prompt was run and the first token is there; `on_token` is called for each token, also
-// for those of a round that ends with an error. Arguments are as Generation's. Sequences that share
-// a workspace may do so on threads of their own: they take turns, round by round.
+// (Timeline::last_chunk()), until the request is done. `on_token` is called for each token, also
+// for those of a round that ends with an error; `after_first`, unless it is empty, once the prompt
+// was run and the first token was delivered. Arguments are as Generation's. Sequences that share a
+// workspace may do so on threads of their own: they take turns, round by round.
 Status decode(Timeline& timeline,
               Sampler& sampler,
-              DraftSource* source,
+              std::span<DraftSource* const> sources,
               DraftCosts* costs,
               const DecodeRequest& request,
-              const std::function<void()>& on_prompt,
+              const std::function<void()>& after_first,
               const TokenCallback& on_token,
               GenerateResult& result);
 

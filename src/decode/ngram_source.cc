@@ -64,11 +64,12 @@ std::int64_t NgramSource::match_length(std::span<const TokenId> tokens) {
   return find(tokens).length;
 }
 
-DraftOffer NgramSource::offer(std::span<const TokenId> tokens) {
+DraftOffer NgramSource::offer(std::span<const TokenId> tokens, Sampler& /*sampler*/) {
   match_ = find(tokens);
   matched_size_ = tokens.size();
   if (match_.length == 0) return {};
-  return {.kind = DraftKind::kNgram, .length = max_length_};
+  return {
+      .kind = DraftKind::kNgram, .length = max_length_, .long_match = match_.length >= kLongMatch};
 }
 
 Status NgramSource::draft(std::span<const TokenId> tokens,

@@ -15,6 +15,7 @@ class NgramSource final : public DraftSource {
   static constexpr std::int64_t kMaxLength = 63;
   static constexpr std::int64_t kMinMatch = 4;  // shorter ones are seldom right
   static constexpr std::int64_t kMaxMatch = 32;
+  static constexpr std::int64_t kLongMatch = 8;  // from here on they are nearly always right
   static constexpr std::int64_t kWindow = 32768;
 
   // 1 <= max_length <= kMaxLength.
@@ -22,7 +23,7 @@ class NgramSource final : public DraftSource {
 
   std::int64_t max_length() const override { return max_length_; }
 
-  DraftOffer offer(std::span<const TokenId> tokens) override;
+  DraftOffer offer(std::span<const TokenId> tokens, Sampler& sampler) override;
   // Beyond the end of the tokens the proposal repeats itself, with the period of the match.
   Status draft(std::span<const TokenId> tokens, Sampler& sampler, std::span<TokenId> out) override;
 

@@ -15,6 +15,18 @@ struct Drafted {
   double seconds = 0.0;
 };
 
+// The mean length of what the rounds attend to.
+Position context_of(std::span<const StepPart> parts) {
+  Position sum = 0;
+  std::int64_t rounds = 0;
+  for (const StepPart& part : parts) {
+    if (part.round == nullptr) continue;
+    sum += part.round->timeline().position();
+    ++rounds;
+  }
+  return rounds == 0 ? 0 : sum / rounds;
+}
+
 // Sources without a drafter draft one by one, all others together.
 Drafted draft(Workspace& workspace, DraftCosts* costs, std::span<StepPart> parts) {
   const Stopwatch watch;
@@ -25,16 +37,20 @@ Drafted draft(Workspace& workspace, DraftCosts* costs, std::span<StepPart> parts
   }
   std::int64_t together = 0;
   for (const DraftJob& job : jobs) together += std::ssize(job.out);
-  const bool drafted = DflashSource::draft_together(jobs).has_value();
+  ContextWork context;
+  const bool drafted = DflashSource::draft_together(jobs, context).has_value();
   Drafted all;
   for (const StepPart& part : parts) {
     if (part.round == nullptr) continue;
-    if (!drafted) part.round->plan(0);
+    if (!drafted) part.round->drop_drafts();
     part.round->drop_forbidden_drafts();
     all.tokens += std::ssize(part.round->drafts());
   }
   all.seconds = watch.seconds();
-  if (costs != nullptr && drafted) costs->learn_drafts(together, all.seconds);
+  if (costs != nullptr && together > 0 && drafted) {
+    costs->learn_context(context);
+    costs->learn_drafts(together, context_of(parts), all.seconds - context.seconds);
+  }
   return all;
 }
 
@@ -103,7 +119,7 @@ StepCost run_step(Workspace& workspace, DraftCosts* costs, std::span<StepPart> p
   choose(workspace, pass, parts);
   const double seconds = watch.seconds();
   // Rows of prompts cost less: most of them have no logits.
-  if (costs != nullptr && decoding == rows) costs->learn(rows, seconds);
+  if (costs != nullptr && decoding == rows) costs->learn(rows, context_of(parts), seconds);
 
   auto choice = workspace.choices().begin();
   std::int64_t index = -1;

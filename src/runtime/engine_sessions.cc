@@ -26,7 +26,7 @@ Result<TimelinePlan> EngineImpl::plan_session(const SessionOptions& options,
 
 std::int64_t EngineImpl::block_rows() const {
   std::int64_t rows = draft_choice_.ngram ? SessionDrafts::kNgramLength + 1 : 1;
-  if (drafter_config_ && drafter_drafts_) rows = drafter_config_->block_size;
+  if (drafter_config_ && drafter_drafts_) rows = std::max(rows, drafter_config_->block_size);
   return std::min(rows, exact_rows_);
 }
 
@@ -66,12 +66,9 @@ std::int64_t EngineImpl::verify_rows(const SessionOptions& options) const {
 
 std::string EngineImpl::draft_fingerprint(const SessionOptions& options) const {
   if (!options.drafting) return "none";
-  std::string text = draft_choice_.ngram ? "ngram" : "";
-  if (drafter_ != nullptr && drafter_drafts_) {
-    text += fmt::format("{}{} embeddings {}", text.empty() ? "" : " ", drafter_fingerprint_,
-                        drafter_->embed_scale());
-  }
-  return text.empty() ? "none" : text;
+  // N-grams keep nothing.
+  if (drafter_ == nullptr || !drafter_drafts_) return "none";
+  return fmt::format("{} embeddings {}", drafter_fingerprint_, drafter_->embed_scale());
 }
 
 std::string EngineImpl::projection_fingerprint(const TimelinePlan& plan,

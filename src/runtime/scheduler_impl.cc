@@ -174,9 +174,11 @@ void SchedulerImpl::end(Sequence& sequence, Status status) {
   give_up_session(sequence, status.has_value() && !sequence.cancelled);
   if (!sequence.request.on_end) return;
   // Its own rounds are parts of passes.
-  sequence.prepared.result.plain_step_seconds = engine_.draft_costs().plain_seconds();
+  GenerateResult& generated = sequence.prepared.result;
+  generated.plain_step_seconds = engine_.draft_costs().plain_seconds(
+      std::ssize(sequence.request.prompt) + std::ssize(generated.ids));
   RequestResult result{.status = std::move(status),
-                       .generated = std::move(sequence.prepared.result),
+                       .generated = std::move(generated),
                        .queue_seconds = sequence.queue_seconds,
                        .first_token_seconds = sequence.first_token_seconds};
   if (sequence.reader && result.status) result.status = sequence.reader->finish(result);
@@ -480,6 +482,10 @@ void SchedulerImpl::count(Sequence& sequence) {
   statistics_.tokens += since(std::ssize(result.ids), sequence.counted_tokens);
   statistics_.drafted += since(result.drafted, sequence.counted_drafted);
   statistics_.accepted += since(result.accepted, sequence.counted_accepted);
+  for (; sequence.counted_rounds < result.rounds.size(); ++sequence.counted_rounds) {
+    const DraftReason reason = result.rounds[sequence.counted_rounds].reason;
+    ++statistics_.rounds[static_cast<std::size_t>(reason)];
+  }
 }
 
 }  // namespace kakeya

@@ -72,8 +72,8 @@ StepRows SchedulerImpl::begin_rounds(const StepLimits& limits) {
   StepRows taken = {.rows = std::ssize(parts_), .logit_rows = std::ssize(parts_)};
   choose_together(lengths_, draft_rows(candidates_, limits, taken));
   for (std::size_t i = 0; i < parts_.size(); ++i) {
-    const std::int64_t drafts = lengths_[i].length;
-    parts_[i].round->plan(drafts);
+    const std::int64_t drafts = lengths_[i].plan.length;
+    parts_[i].round->plan(lengths_[i].plan);
     taken.rows += drafts;
     taken.logit_rows += drafts;
   }
@@ -97,9 +97,8 @@ bool SchedulerImpl::begin_generation(Sequence& sequence) {
   SessionImpl& session = *sequence.session;
   PreparedGeneration& prepared = sequence.prepared;
   return sequence.generation
-      .emplace(sequence.timeline(), session.sampler(),
-               prepared.speculates ? &session.drafts()->source() : nullptr, &engine_.draft_costs(),
-               prepared.request, prepared.result)
+      .emplace(sequence.timeline(), session.sampler(), session.sources(prepared),
+               &engine_.draft_costs(), prepared.request, prepared.result)
       .begin_round();
 }
 

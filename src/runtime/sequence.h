@@ -46,6 +46,7 @@ struct Sequence {
   // The tokens that statistics have counted already.
   std::int64_t counted_tokens = 0;
   std::int64_t counted_drafted = 0;
+  std::size_t counted_rounds = 0;
   std::int64_t counted_accepted = 0;
 
   // Lower ones give way to higher ones where there is no place or no memory. One that was passed by

@@ -23,29 +23,25 @@ Result<DraftChoice> resolve_draft_choice(const std::string& source, const std::s
   if (source == "none") return DraftChoice{};
   if (source == "ngram") return DraftChoice{.ngram = true, .drafter_dir = {}};
   if (source == "auto") {
-    return DraftChoice{.ngram = false, .drafter_dir = is_model(own) ? own : std::string()};
+    return DraftChoice{.ngram = true, .drafter_dir = is_model(own) ? own : std::string()};
   }
-  constexpr std::string_view kChain = "ngram+";
-  DraftChoice choice{.ngram = source == "chain" || source.starts_with(kChain),
-                     .drafter_dir = source};
-  if (source == "chain") choice.drafter_dir = own;
-  if (source.starts_with(kChain)) choice.drafter_dir = source.substr(kChain.size());
+  constexpr std::string_view kWithNgrams = "ngram+";
+  const bool ngram = source.starts_with(kWithNgrams);
+  DraftChoice choice{.ngram = ngram, .drafter_dir = source.substr(ngram ? kWithNgrams.size() : 0)};
   if (is_model(choice.drafter_dir)) return choice;
   return error(StatusCode::kNotFound,
                "DraftOptions::source: {} holds no drafter (config.json); expected auto, none, "
-               "ngram, chain, a drafter's "
-               "folder or GGUF file, or ngram+ before one",
+               "ngram, a drafter's folder or GGUF file, or ngram+ before one",
                choice.drafter_dir.empty() ? "\"\"" : choice.drafter_dir);
 }
 
 SessionDrafts::SessionDrafts(std::unique_ptr<DflashSource> dflash, bool ngram)
-    : dflash_(std::move(dflash)), source_(dflash_.get()) {
-  if (!ngram) return;
-  ngram_.emplace(dflash_ != nullptr ? dflash_->max_length() : kNgramLength);
-  source_ = &*ngram_;
-  if (dflash_ == nullptr) return;
-  chain_.emplace(*ngram_, *dflash_);
-  source_ = &*chain_;
+    : dflash_(std::move(dflash)) {
+  if (ngram) {
+    sources_[count_++] = &form_;
+    sources_[count_++] = &ngram_.emplace(kNgramLength);
+  }
+  if (dflash_ != nullptr) sources_[count_++] = dflash_.get();
 }
 
 std::unique_ptr<SessionDrafts> SessionDrafts::fork() {
@@ -57,8 +53,10 @@ std::unique_ptr<SessionDrafts> SessionDrafts::fork() {
 
 void SessionDrafts::wrap(const DraftWrapper& wrapper) {
   wrapper_ = wrapper;
-  wrapped_ = wrapper_(*source_);
-  source_ = wrapped_.get();
+  for (std::size_t i = 0; i < count_; ++i) {
+    wrapped_[i] = wrapper_(*sources_[i]);
+    sources_[i] = wrapped_[i].get();
+  }
 }
 
 }  // namespace kakeya

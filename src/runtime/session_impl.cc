@@ -14,12 +14,14 @@ namespace {
 constexpr std::int64_t kReservedTokens = 1 << 14;
 
 // The median of the plain steps among the rounds, or what the engine holds of it; else 0.
-double plain_step_seconds(const std::vector<RoundRecord>& rounds, const DraftCosts& costs) {
+double plain_step_seconds(const std::vector<RoundRecord>& rounds,
+                          const DraftCosts& costs,
+                          Position context) {
   std::vector<double> steps;
   for (const RoundRecord& round : rounds) {
     if (round.drafted == 0) steps.push_back(round.draft_seconds + round.verify_seconds);
   }
-  if (steps.empty()) return costs.plain_seconds();
+  if (steps.empty()) return costs.plain_seconds(context);
   const auto middle = steps.begin() + static_cast<std::ptrdiff_t>(steps.size() / 2);
   std::nth_element(steps.begin(), middle, steps.end());
   return *middle;
@@ -63,6 +65,28 @@ std::string_view draft_kind_name(DraftKind kind) {
       return "dflash";
     case DraftKind::kNgram:
       return "ngram";
+    case DraftKind::kForm:
+      return "form";
+  }
+  return "?";
+}
+
+std::string_view draft_reason_name(DraftReason reason) {
+  switch (reason) {
+    case DraftReason::kNoOffer:
+      return "no offer";
+    case DraftReason::kPlainDue:
+      return "plain step due";
+    case DraftReason::kNoGain:
+      return "no gain";
+    case DraftReason::kSpent:
+      return "spent";
+    case DraftReason::kTry:
+      return "try";
+    case DraftReason::kGain:
+      return "gain";
+    case DraftReason::kAsked:
+      return "asked";
   }
   return "?";
 }
@@ -315,12 +339,8 @@ Result<GenerateResult> SessionImpl::generate(const GenerateOptions& options,
       static_cast<std::int64_t>(timeline_->tokens().size()) - timeline_->position();
   const auto end = options.max_tokens > 0 ? PromptEnd::kLastPass : PromptEnd::kLastToken;
   KAKEYA_TRY(run_prompt(branch, end, options.on_prefill));
-  result.prefill_seconds = prefill_watch.seconds();
-  const auto after_prompt = [&] {
-    result.prefill_seconds = prefill_watch.seconds();
-    keep_for_others();
-  };
-  KAKEYA_TRY(decode(prepared, after_prompt, on_token));
+  KAKEYA_TRY(decode(prepared, on_token));
+  result.prefill_seconds = prefill_watch.seconds() - result.decode_seconds;
   keep_for_others();
   return std::move(result);
 }
@@ -337,19 +357,21 @@ bool SessionImpl::take_rows(SessionImpl& other, Position length) {
   return true;
 }
 
-// A conversation goes on behind the answer.
+// A conversation goes on behind the answer. A drafter's context is kept as such: it takes less room
+// than what it is made of, and whoever starts from it need not make it again.
 void SessionImpl::keep_for_others() {
-  if (cursor_) engine_.prompt_cache->put(*cursor_, parts());
+  if (!cursor_) return;
+  const Workspace::Turn turn = timeline_->workspace().take_turn();
+  if (timeline_->finish_chunk()) engine_.prompt_cache->put(*cursor_, parts());
 }
 
-Status SessionImpl::decode(PreparedGeneration& prepared,
-                           const std::function<void()>& after_prompt,
-                           const TokenCallback& on_token) {
+Status SessionImpl::decode(PreparedGeneration& prepared, const TokenCallback& on_token) {
   GenerateResult& result = prepared.result;
-  DraftSource* source = prepared.speculates ? &drafts_->source() : nullptr;
-  KAKEYA_TRY(kakeya::decode(*timeline_, *sampler_, source, &engine_.draft_costs, prepared.request,
-                            after_prompt, on_token, result));
-  result.plain_step_seconds = plain_step_seconds(result.rounds, engine_.draft_costs);
+  KAKEYA_TRY(kakeya::decode(
+      *timeline_, *sampler_, sources(prepared), &engine_.draft_costs, prepared.request,
+      [this] { keep_for_others(); }, on_token, result));
+  result.plain_step_seconds =
+      plain_step_seconds(result.rounds, engine_.draft_costs, timeline_->position());
   return {};
 }
 

@@ -84,7 +84,11 @@ class SessionImpl final : public Session {
   Status prepare(const GenerateOptions& options, PreparedGeneration& prepared);
   Timeline& timeline() { return *timeline_; }
   Sampler& sampler() { return *sampler_; }
-  SessionDrafts* drafts() { return drafts_.get(); }  // may be null
+  // Who may draft in the generation; empty: nobody.
+  std::span<DraftSource* const> sources(const PreparedGeneration& prepared) const {
+    if (!prepared.speculates) return {};
+    return drafts_->sources();
+  }
   // Has memory for all tokens now, where the session grows. Errors: kResourceExhausted.
   Status grow();
   // Takes over what the prompt cache has of the tokens; returns PromptCache::Start::branch.
@@ -101,9 +105,7 @@ class SessionImpl final : public Session {
   void keep_for_others();
 
  private:
-  Status decode(PreparedGeneration& prepared,
-                const std::function<void()>& after_prompt,
-                const TokenCallback& on_token);
+  Status decode(PreparedGeneration& prepared, const TokenCallback& on_token);
 
   // Held while an operation runs, in which callbacks and other threads may ask for another one.
   class Busy {

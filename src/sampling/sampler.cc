@@ -243,6 +243,16 @@ bool Sampler::apply_mask(std::span<float> logits) const {
   return any;
 }
 
+std::int64_t Sampler::propose(std::span<TokenId> out) {
+  if (constraint_ == nullptr) return 0;
+  std::int64_t count = 0;
+  ask([&] {
+    count = constraint_->propose(out);
+    return true;
+  });
+  return std::clamp<std::int64_t>(count, 0, std::ssize(out));
+}
+
 std::int64_t Sampler::allowed(std::span<const TokenId> drafts) {
   if (constraint_ == nullptr) return std::ssize(drafts);
   std::int64_t count = 0;

@@ -71,6 +71,8 @@ class Sampler {
   Constraint::Pace pace() const {
     return constraint_ == nullptr ? Constraint::Pace::kAtOnce : constraint_->pace();
   }
+  // Constraint::propose(); 0 without a constraint.
+  std::int64_t propose(std::span<TokenId> out);
   // How many of the first drafts the constraint allows.
   std::int64_t allowed(std::span<const TokenId> drafts);
 

@@ -15,7 +15,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 CLIENTS = 32
 MOST_TOKENS = 300
 VALIDATOR = jsonschema.Draft202012Validator
-DRAFTS = ["none", "auto", "ngram", "chain"]
+DRAFTS = ["none", "auto", "ngram", str(ROOT / "models/demo/drafter")]
 
 
 def text_schema(choose):

@@ -1,4 +1,4 @@
-// Prompt look-up against the obvious search, and the chain of it with another source.
+// Prompt look-up against the obvious search.
 #include "decode/ngram_source.h"
 
 #include <gtest/gtest.h>
@@ -7,7 +7,6 @@
 
 #include "base/memory_budget.h"
 #include "base/random.h"
-#include "decode/chain_source.h"
 
 namespace kakeya::test {
 namespace {
@@ -67,7 +66,7 @@ TEST_F(NgramSourceTest, FindsWhatTheObviousSearchFinds) {
     NgramSource source(15);
     const Found expected = find_obviously(tokens);
     ASSERT_EQ(NgramSource::match_length(tokens), expected.length) << "trial " << trial;
-    const DraftOffer offer = source.offer(tokens);
+    const DraftOffer offer = source.offer(tokens, sampler_);
     ASSERT_EQ(offer.length, expected.length == 0 ? 0 : 15);
     if (expected.length == 0) continue;
     ++matches;
@@ -81,29 +80,29 @@ TEST_F(NgramSourceTest, FindsWhatTheObviousSearchFinds) {
 
 TEST_F(NgramSourceTest, OffersNothingWhereLessThanFourTokensStoodBefore) {
   NgramSource source(8);
-  EXPECT_EQ(source.offer(Tokens{1}).length, 0);
-  EXPECT_EQ(source.offer(Tokens{1, 2}).length, 0);
-  EXPECT_EQ(source.offer(Tokens{1, 1}).length, 0);
-  EXPECT_EQ(source.offer(Tokens{1, 2, 3, 9, 1, 2, 3}).length, 0);
-  EXPECT_EQ(source.offer(Tokens{1, 2, 3, 4, 9, 1, 2, 3, 4}).length, 8);
+  EXPECT_EQ(source.offer(Tokens{1}, sampler_).length, 0);
+  EXPECT_EQ(source.offer(Tokens{1, 2}, sampler_).length, 0);
+  EXPECT_EQ(source.offer(Tokens{1, 1}, sampler_).length, 0);
+  EXPECT_EQ(source.offer(Tokens{1, 2, 3, 9, 1, 2, 3}, sampler_).length, 0);
+  EXPECT_EQ(source.offer(Tokens{1, 2, 3, 4, 9, 1, 2, 3, 4}, sampler_).length, 8);
   Tokens distinct;
   for (TokenId id = 0; id < 500; ++id) distinct.push_back(id);
-  EXPECT_EQ(source.offer(distinct).length, 0);
+  EXPECT_EQ(source.offer(distinct, sampler_).length, 0);
 }
 
 TEST_F(NgramSourceTest, ContinuesAPeriod) {
   NgramSource source(10);
   const Tokens tokens = {9, 1, 2, 3, 1, 2, 3, 1, 2};
-  EXPECT_EQ(source.offer(tokens).length, 10);
+  EXPECT_EQ(source.offer(tokens, sampler_).length, 10);
   EXPECT_EQ(draft(source, tokens, 10), (Tokens{3, 1, 2, 3, 1, 2, 3, 1, 2, 3}));
-  EXPECT_EQ(source.offer(Tokens{7, 7, 7, 7, 7}).length, 10);
+  EXPECT_EQ(source.offer(Tokens{7, 7, 7, 7, 7}, sampler_).length, 10);
   EXPECT_EQ(draft(source, {7, 7, 7, 7, 7}, 4), (Tokens{7, 7, 7, 7}));
 }
 
 TEST_F(NgramSourceTest, FillsLessThanItOffered) {
   NgramSource source(63);
   const Tokens tokens = {1, 2, 3, 4, 5, 6, 1, 2, 3, 4};
-  EXPECT_EQ(source.offer(tokens).length, 63);
+  EXPECT_EQ(source.offer(tokens, sampler_).length, 63);
   EXPECT_EQ(draft(source, tokens, 1), (Tokens{5}));
   EXPECT_EQ(draft(source, tokens, 0), Tokens());
 }
@@ -118,39 +117,12 @@ TEST_F(NgramSourceTest, SearchesTheLastTokensOnly) {
   EXPECT_EQ(NgramSource::match_length(tokens), 0);
 }
 
-// Always proposes the same token.
-class ConstantSource final : public DraftSource {
- public:
-  std::int64_t max_length() const override { return 5; }
-  DraftOffer offer(std::span<const TokenId> /*tokens*/) override { return {DraftKind::kDflash, 4}; }
-  Status draft(std::span<const TokenId> /*tokens*/,
-               Sampler& /*sampler*/,
-               std::span<TokenId> out) override {
-    std::fill(out.begin(), out.end(), 77);
-    return {};
-  }
-  std::uint64_t bytes_read() const override { return 123; }
-};
-
-TEST_F(NgramSourceTest, LeavesShortMatchesToTheOtherSourceOfAChain) {
+TEST_F(NgramSourceTest, TellsLongMatchesFromShortOnes) {
   NgramSource ngram(6);
-  ConstantSource constant;
-  ChainSource chain(ngram, constant);
-  EXPECT_EQ(chain.max_length(), 6);
-  EXPECT_EQ(chain.bytes_read(), 123U);
-
   Tokens tokens = {1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 0, 1, 2, 3, 4, 5, 6, 7};
-  ASSERT_EQ(NgramSource::match_length(tokens), 7);
-  DraftOffer offer = chain.offer(tokens);
-  EXPECT_EQ(offer.kind, DraftKind::kDflash);
-  EXPECT_EQ(offer.length, 4);
-  EXPECT_EQ(draft(chain, tokens, 2), (Tokens{77, 77}));
-
+  EXPECT_FALSE(ngram.offer(tokens, sampler_).long_match);
   tokens.push_back(8);
-  offer = chain.offer(tokens);
-  EXPECT_EQ(offer.kind, DraftKind::kNgram);
-  EXPECT_EQ(offer.length, 6);
-  EXPECT_EQ(draft(chain, tokens, 2), (Tokens{9, 10}));
+  EXPECT_TRUE(ngram.offer(tokens, sampler_).long_match);
 }
 
 }  // namespace

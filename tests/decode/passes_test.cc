@@ -32,7 +32,9 @@ class PartlyRight final : public DraftSource {
   explicit PartlyRight(std::size_t right) : right_(right) {}
 
   std::int64_t max_length() const override { return 7; }
-  DraftOffer offer(std::span<const TokenId> /*tokens*/) override { return {DraftKind::kNgram, 7}; }
+  DraftOffer offer(std::span<const TokenId> /*tokens*/, Sampler& /*sampler*/) override {
+    return {DraftKind::kNgram, 7};
+  }
   Status draft(std::span<const TokenId> tokens,
                Sampler& /*sampler*/,
                std::span<TokenId> out) override {
@@ -66,8 +68,8 @@ TEST(Passes, APlainTokenIsOnePassOfOneRow) {
   ScriptedTarget target(decoder, {.context = 256, .max_rows = 64}, 1);
   ASSERT_OK(target.timeline().push(kPrompt));
   GenerateResult result;
-  ASSERT_OK(decode(target.timeline(), target.sampler(), nullptr, nullptr, {.max_tokens = 20}, {},
-                   {}, result));
+  ASSERT_OK(
+      decode(target.timeline(), target.sampler(), {}, nullptr, {.max_tokens = 20}, {}, {}, result));
   ASSERT_EQ(result.ids.size(), 20U);
   // The first token comes out of the prompt's last pass, the last one stays pending.
   std::vector<Pass> expected = {{0, 50, 1}};
@@ -81,9 +83,10 @@ TEST(Passes, ARoundIsOnePassOfItsBlock) {
     const ScriptedDecoder decoder = make_decoder();
     ScriptedTarget target(decoder, {.context = 256, .max_rows = 64}, 8);
     PartlyRight source(right);
+    const std::array<DraftSource*, 1> sources = {&source};
     ASSERT_OK(target.timeline().push(kPrompt));
     GenerateResult result;
-    ASSERT_OK(decode(target.timeline(), target.sampler(), &source, nullptr,
+    ASSERT_OK(decode(target.timeline(), target.sampler(), sources, nullptr,
                      {.max_tokens = 60, .draft_length = 7}, {}, {}, result));
     ASSERT_EQ(result.ids.size(), 60U);
     std::vector<Pass> expected = {{0, 50, 1}};
@@ -104,8 +107,9 @@ TEST(Passes, AGenerationBeginsWithTheRestOfItsPrompt) {
   Timeline& timeline = target.timeline();
   ASSERT_OK(timeline.push(kPrompt));
   PartlyRight source(7);
+  const std::array<DraftSource*, 1> sources = {&source};
   GenerateResult result;
-  Generation generation(timeline, target.sampler(), &source, nullptr,
+  Generation generation(timeline, target.sampler(), sources, nullptr,
                         {.max_tokens = 9, .draft_length = 7}, result);
   std::array<StepPart, 1> parts = {{{.prompt = &timeline, .rows = 30}}};
   EXPECT_EQ(run_step(timeline.workspace(), nullptr, parts).rows, 30);

@@ -205,7 +205,8 @@ TEST(SharedPassTaps, AreThoseOfEachSequence) {
     }
   }
   const Workspace::Turn turn = model->workspace().take_turn();
-  ASSERT_OK(DflashSource::draft_together(jobs));
+  ContextWork work;
+  ASSERT_OK(DflashSource::draft_together(jobs, work));
   EXPECT_EQ(drafts[2], drafts[0]);
   EXPECT_EQ(drafts[3], drafts[1]);
 }

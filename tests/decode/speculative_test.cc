@@ -7,7 +7,6 @@
 #include <ostream>
 
 #include "base/random.h"
-#include "decode/chain_source.h"
 #include "decode/generation.h"
 #include "decode/ngram_source.h"
 #include "model/test_model.h"
@@ -25,7 +24,9 @@ class ScriptedSource final : public DraftSource {
   explicit ScriptedSource(Script script) : script_(std::move(script)) {}
 
   std::int64_t max_length() const override { return 16; }
-  DraftOffer offer(std::span<const TokenId> /*tokens*/) override { return {DraftKind::kNgram, 16}; }
+  DraftOffer offer(std::span<const TokenId> /*tokens*/, Sampler& /*sampler*/) override {
+    return {DraftKind::kNgram, 16};
+  }
   Status draft(std::span<const TokenId> tokens,
                Sampler& /*sampler*/,
                std::span<TokenId> out) override {
@@ -141,7 +142,7 @@ Output plain(Trio& trio, const Request& request) {
   EXPECT_TRUE(timeline->run_until(timeline->last_chunk()).has_value());
   GenerateResult result;
   std::int64_t calls = 0;
-  const Status done = decode(*timeline, sampler, nullptr, nullptr,
+  const Status done = decode(*timeline, sampler, {}, nullptr,
                              {.max_tokens = request.max_tokens, .stop_ids = request.stop_ids}, {},
                              callback(request, calls), result);
   EXPECT_TRUE(done.has_value()) << done.error().message();
@@ -153,27 +154,24 @@ struct Speculation {
   std::int64_t chunk = 24;
 };
 
-// `source` null: DFlash with `drafter`, or a chain with it if `chain`.
+// `source` null: DFlash with `drafter`, beside n-grams if `both`.
 Output speculate(Trio& trio,
                  const Request& request,
                  const Speculation& options,
                  DraftSource* source,
                  const dflash::Drafter* drafter = nullptr,
-                 bool chain = false) {
+                 bool both = false) {
   const SessionOptions session = session_options(request, options.chunk);
   const auto timeline = trio.model->timeline(session, 17);
   std::unique_ptr<DflashSource> dflash;
   std::optional<NgramSource> ngram;
-  std::optional<ChainSource> chained;
+  std::vector<DraftSource*> sources;
+  if (source != nullptr) sources.push_back(source);
+  if (both) sources.push_back(&ngram.emplace(15));
   if (drafter != nullptr) {
     dflash = trio.model->dflash_source(*drafter, session);
     timeline->set_tap_sink(dflash.get());
-    source = dflash.get();
-    if (chain) {
-      ngram.emplace(dflash->max_length());
-      chained.emplace(*ngram, *dflash);
-      source = &*chained;
-    }
+    sources.push_back(dflash.get());
   }
   DraftCosts costs;
   Sampler sampler = make_sampler(*trio.model, request);
@@ -181,7 +179,7 @@ Output speculate(Trio& trio,
   EXPECT_TRUE(timeline->run_until(timeline->last_chunk()).has_value());
   GenerateResult result;
   std::int64_t calls = 0;
-  const Status done = decode(*timeline, sampler, source, &costs,
+  const Status done = decode(*timeline, sampler, sources, &costs,
                              {.max_tokens = request.max_tokens,
                               .stop_ids = request.stop_ids,
                               .draft_length = options.draft_length},
@@ -292,7 +290,7 @@ TEST_P(Losslessness, EveryDrafterGivesThePlainTokensInEveryRandomCase) {
     }
     const dflash::Drafter& drafter = *trio_->drafters[rng.below(trio_->drafters.size())];
     expect_equal(speculate(*trio_, request, options(), nullptr, &drafter), expected, "dflash");
-    expect_equal(speculate(*trio_, request, options(), nullptr, &drafter, true), expected, "chain");
+    expect_equal(speculate(*trio_, request, options(), nullptr, &drafter, true), expected, "both");
     if (HasFatalFailure() || HasNonfatalFailure()) return;
   }
 }

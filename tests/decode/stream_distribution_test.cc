@@ -32,7 +32,7 @@ class RowDrafts final : public DraftSource {
   explicit RowDrafts(bool certain) : certain_(certain) {}
 
   std::int64_t max_length() const override { return std::ssize(kDrafts); }
-  DraftOffer offer(std::span<const TokenId> /*tokens*/) override {
+  DraftOffer offer(std::span<const TokenId> /*tokens*/, Sampler& /*sampler*/) override {
     return {DraftKind::kDflash, max_length()};
   }
   Status draft(std::span<const TokenId> tokens, Sampler& sampler, std::span<TokenId> out) override {
@@ -69,6 +69,7 @@ std::vector<int> count_streams(const Way& way) {
       kStreamVocabulary, [](TokenId last, TokenId next) { return std::log(kTarget[last][next]); });
   ScriptedTarget target(decoder, {.context = 64, .max_rows = 8}, 4);
   RowDrafts source(way.certain);
+  const std::array<DraftSource*, 1> sources = {&source};
   std::vector<int> counts(kCells);
   const TokenId prompt = 0;
   EXPECT_TRUE(target.timeline().push({&prompt, 1}).has_value());
@@ -79,8 +80,9 @@ std::vector<int> count_streams(const Way& way) {
     // One more than is looked at, for a last draft is only made where another token may follow.
     const DecodeRequest request{.max_tokens = kTokens + 1, .draft_length = 3};
     GenerateResult result;
-    const Status done = decode(target.timeline(), target.sampler(), way.drafts ? &source : nullptr,
-                               nullptr, request, {}, {}, result);
+    const std::span<DraftSource* const> used = std::span(sources).first(way.drafts ? 1 : 0);
+    const Status done =
+        decode(target.timeline(), target.sampler(), used, nullptr, request, {}, {}, result);
     EXPECT_TRUE(done.has_value());
     int cell = 0;
     for (std::size_t i = 0; i < kTokens; ++i) cell = cell * kStreamVocabulary + result.ids[i];

@@ -180,7 +180,7 @@ TEST(Constraints, TheBestOfTheAllowedIsChosen) {
 
 TEST(Constraints, DraftsChangeNothing) {
   const auto plain = open_engine(demo_options("none"));
-  for (const char* draft : {"auto", "ngram", "chain"}) {
+  for (const char* draft : {"auto", "ngram", KAKEYA_DEMO_MODEL "/drafter"}) {
     const auto engine = open_engine(demo_options(draft));
     for (const float temperature : {0.0F, 1.0F}) {
       SumConstraint expected(plain->vocab_size(), 40);
@@ -196,7 +196,7 @@ TEST(Constraints, DraftsChangeNothing) {
 }
 
 TEST(Constraints, DraftsAreMaskedToo) {
-  const auto engine = open_engine(demo_options("auto"));
+  const auto engine = open_engine(demo_options(KAKEYA_DEMO_MODEL "/drafter"));
   SumConstraint constraint(engine->vocab_size());
   const GenerateResult result = answer(*engine, options_of(0.0F, 5, &constraint));
   EXPECT_GT(result.drafted, 100);
@@ -301,6 +301,55 @@ TEST(Constraints, KnowOnlyWhatStays) {
     behind += constraint.taken_back();
   }
   EXPECT_GT(behind, 0);
+}
+
+// Allows the tokens of a text alone, in order, and proposes them, or others that it does not allow.
+class Dictated final : public Constraint {
+ public:
+  Dictated(std::vector<TokenId> text, bool lies) : text_(std::move(text)), lies_(lies) {}
+
+  bool fill_mask(std::span<std::uint32_t> mask) override {
+    const auto id = static_cast<std::size_t>(text_[at_]);
+    mask[id / 32] |= 1U << (id % 32);
+    return true;
+  }
+  bool advance(TokenId id) override {
+    if (id != text_[at_]) return false;
+    ++at_;
+    return true;
+  }
+  void roll_back(std::int64_t count) override { at_ -= static_cast<std::size_t>(count); }
+  std::int64_t propose(std::span<TokenId> out) override {
+    const std::size_t count = std::min(out.size(), text_.size() - at_);
+    for (std::size_t i = 0; i < count; ++i) out[i] = text_[at_ + i] + (lies_ ? 1 : 0);
+    return static_cast<std::int64_t>(count);
+  }
+
+ private:
+  std::vector<TokenId> text_;
+  bool lies_;
+  std::size_t at_ = 0;
+};
+
+// Tokens that a form leaves no choice about take few passes; wrong proposals cost none.
+TEST(Constraints, ProposalsAreDrafts) {
+  const auto engine = open_engine(demo_options("ngram"));
+  const std::vector<TokenId> text = random_ids(80, 11);
+  for (const bool lies : {false, true}) {
+    Dictated constraint(text, lies);
+    const GenerateResult result = answer(*engine, options_of(0.0F, kAutoDraftLength, &constraint));
+    EXPECT_EQ(result.ids, std::vector(text.begin(), text.begin() + std::ssize(result.ids)));
+    EXPECT_GE(result.ids.size(), 30U);
+    if (lies) {
+      EXPECT_EQ(result.drafted, 0);
+      continue;
+    }
+    EXPECT_LT(result.rounds.size(), result.ids.size() / 2);
+    EXPECT_EQ(result.accepted, result.drafted);
+    for (const RoundRecord& round : result.rounds) {
+      EXPECT_TRUE(round.drafted == 0 || round.kind == DraftKind::kForm);
+    }
+  }
 }
 
 // Allows one token alone.

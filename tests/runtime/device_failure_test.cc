@@ -85,7 +85,7 @@ INSTANTIATE_TEST_SUITE_P(Ways,
                          DeviceFailure,
                          testing::Values(Way{"none", ""},
                                          Way{"auto", ""},
-                                         Way{"chain", ""},
+                                         Way{"ngram", ""},
                                          Way{"auto", "token"},
                                          Way{"auto", "context"}),
                          [](const auto& test) {

@@ -133,7 +133,7 @@ TEST_F(ExactRows, NothingIsDraftedWhereNoneAre) {
 }
 
 TEST_F(ExactRows, DraftsThatAreAskedForAreRefusedByName) {
-  for (const char* source : {"ngram", "chain"}) {
+  for (const char* source : {"ngram", KAKEYA_DEMO_MODEL "/drafter"}) {
     const auto engine = open(1, {.source = source});
     ASSERT_FALSE(engine.has_value());
     EXPECT_EQ(engine.error().code(), StatusCode::kFailedPrecondition);

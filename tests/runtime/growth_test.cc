@@ -97,6 +97,7 @@ Request growing_request(const Engine& engine, std::uint64_t seed) {
   request.prompt = random_ids(20 + 5 * static_cast<std::size_t>(seed), seed);
   request.generate = {.max_tokens = 220 - 9 * static_cast<std::int64_t>(seed),
                       .sampling = {.temperature = seed % 2 == 0 ? 0.0F : 1.0F, .seed = seed},
+                      .draft_length = 4,  // the clock decides nothing
                       .ignore_model_stop_ids = true,
                       .logprobs = seed % 3 == 0};
   request.session = growing(engine);

@@ -106,7 +106,7 @@ TEST(PromptCache, ASessionStartsFromWhatOthersHaveRun) {
 }
 
 TEST(PromptCache, GivesTheSameTokensInEveryMode) {
-  for (const char* draft : {"none", "auto", "chain"}) {
+  for (const char* draft : {"none", "auto", "ngram"}) {
     const auto plain = open_engine(caching_options(draft, 0));
     const auto engine = open_engine(caching_options(draft, kPlenty));
     for (const SessionMode& mode : session_modes_from(1)) {

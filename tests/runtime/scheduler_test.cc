@@ -162,7 +162,7 @@ TEST(SchedulerTest, RandomSchedulesOfASmallNetworkGiveSoloAnswers) {
 
 // With default options, from an engine's first request on, and no other answers.
 TEST(SchedulerTest, DraftsWithAutomaticLength) {
-  for (const char* draft : {"auto", "chain"}) {
+  for (const char* draft : {"auto", "ngram"}) {
     const auto engine = open_shared_engine({.name = "cpu"}, draft);
     const auto scheduler = engine->create_scheduler({}).value();
     std::map<RequestId, Request> requests;

@@ -90,7 +90,7 @@ TEST_F(SessionSnapshot, ARestoredSessionGoesOnAsTheSavedOneWould) {
   modes[5] = modes[4];
   modes[5].options.evicted_full = Evicted::kKeep;
   modes[5].comparison.restore_blend = 0.5F;
-  for (const char* draft : {"none", "auto", "chain"}) {
+  for (const char* draft : {"none", "auto", "ngram"}) {
     const auto engine = open_engine(restoring_options(draft));
     for (const SessionMode& mode : modes) {
       // Without a drafter, and with two, the same code keeps rows: a few modes will do.
@@ -195,7 +195,6 @@ TEST_F(SessionSnapshot, RefusesAFileOfSomethingElseAndSaysWhatDiffers) {
          o.session.kv_full = o.session.kv_sliding = o.session.kv_drafter = KvType::kBf16;
        }},
       {"key drafter: expected \"none\"", [](EngineOptions& o) { o.draft.source = "none"; }},
-      {"key drafter: expected \"ngram ", [](EngineOptions& o) { o.draft.source = "chain"; }},
       {"key backend: expected \"cpu/portable\"",
        [](EngineOptions& o) { o.backend = "cpu/portable"; }},
       {"key context: expected \"512\", got \"1024\"",

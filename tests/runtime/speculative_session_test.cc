@@ -29,7 +29,8 @@ class SpeculativeSession : public testing::Test {
  protected:
   static void SetUpTestSuite() {
     plain_ = open_drafting("none");
-    for (const char* draft : {"auto", "ngram", "chain"}) drafting_.push_back(open_drafting(draft));
+    for (const char* draft : {"auto", "ngram", KAKEYA_DEMO_MODEL "/drafter"})
+      drafting_.push_back(open_drafting(draft));
   }
   static void TearDownTestSuite() {
     plain_.reset();

@@ -160,6 +160,36 @@ TEST_F(GrammarConstraints, OneLineEndMayPartAThoughtFromItsAnswer) {
   }
 }
 
+// Keys, quotes and signs are proposed, with the spacing that the answer has; what was asked for is
+// as if nobody had asked.
+TEST_F(GrammarConstraints, ProposesWhatLeavesNoChoice) {
+  const Tokenizer& tokenizer = demo_grammars().tokenizer;
+  const auto compiled = demo_grammars().engine->compile(format_of(
+      Kind::kJsonSchema,
+      R"({"type":"object","properties":{"name":{"type":"string"},"age":{"type":"integer"},"kind":{"enum":["cat","cow"]}},"required":["name","age","kind"],"additionalProperties":false})"));
+  ASSERT_TRUE(compiled) << compiled.error().message();
+  struct Case {
+    std::string before;
+    std::string proposed;
+  };
+  for (const Case& each :
+       {Case{"{", ""}, Case{"{\"", "name\":"}, Case{"{\"na", "me\":"}, Case{"{\"name\": \"", ""},
+        Case{"{\"name\": \"a\",", ""}, Case{"{\"name\": \"a\", \"", "age\":"},
+        Case{"{ \"name\": \"a\", \"age\": 3,", " \"kind\": \""},
+        Case{"{\"name\": \"a\", \"age\": 3, \"kind\": \"c", ""},
+        Case{"{\"name\":\"a\",\"age\":3,\"kind\":\"ca", "t\""}}) {
+    const auto constraint = (*compiled)->constrain({}, false);
+    const auto before = tokenizer.encode(each.before, {.parse_special = false}).value();
+    for (const TokenId id : before) ASSERT_TRUE(constraint->advance(id)) << each.before;
+    const auto mask = mask_of(*constraint);
+    std::vector<TokenId> ids(15);
+    ids.resize(static_cast<std::size_t>(constraint->propose(ids)));
+    EXPECT_EQ(tokenizer.decode(ids), each.proposed) << each.before;
+    EXPECT_EQ(mask_of(*constraint), mask) << each.before;
+    for (const TokenId id : ids) EXPECT_TRUE(constraint->advance(id)) << each.before;
+  }
+}
+
 // Repetitions of the same letters within each other, whose masks take the longer the more there
 // are.
 const AnswerFormat kSlowing = format_of(Kind::kGrammar, "root ::= ([a-z]+ \" \"?)* \".\"");
