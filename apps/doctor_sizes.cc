@@ -28,7 +28,7 @@ namespace {
 
 constexpr std::pair<const char*, KvType> kShownTypes[] = {{"auto", KvType::kAuto},
                                                           {"int8", KvType::kInt8},
-                                                          {"int4", KvType::kInt4},
+                                                          {"e8", KvType::kE8},
                                                           {"k4v4", calibrated_kv(4, 4)},
                                                           {"k3v3", calibrated_kv(3, 3)}};
 

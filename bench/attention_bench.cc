@@ -158,8 +158,10 @@ std::string AttentionRows::name() const {
 Result<AttentionRows> parse_attention_rows(std::string_view name) {
   AttentionRows kind;
   kind.one_vector = name.ends_with(kOneVector);
-  const auto format =
-      parse_kv_format(name.substr(0, name.size() - (kind.one_vector ? kOneVector.size() : 0)));
+  const std::string_view of =
+      name.substr(0, name.size() - (kind.one_vector ? kOneVector.size() : 0));
+  if (is_removed_kv_type(of)) return invalid_argument("--kv: {} {}", of, kRemovedKvTypeRefusal);
+  const auto format = parse_kv_format(of);
   if (!format) {
     std::string names;
     for (const KvFormat known : kKvFormats) names += fmt::format("{}, ", kv_format_name(known));

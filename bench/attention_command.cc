@@ -17,7 +17,7 @@ namespace {
 struct AttentionFlags {
   std::string shape = "gemma4-26b-a4b";
   std::string model;
-  std::vector<std::string> kinds = {"bf16", "bf16-one", "int8", "int4", "d4", "e8"};
+  std::vector<std::string> kinds = {"bf16", "bf16-one", "int8", "e8"};
   bool json = false;
   bench::AttentionBenchOptions options{.config = {},
                                        .contexts = {1024, 16384, 65536},
@@ -122,9 +122,9 @@ void add_attention_bench(CLI::App& bench, int& exit_code) {
       ->type_name("N,M,...");
   command
       ->add_option("--kv", flags->kinds,
-                   "How rows are kept: f32, bf16, int8, int4, int4r, d4, e8; each with -one behind "
+                   "How rows are kept: f32, bf16, int8, e8; each with -one behind "
                    "it: one vector for key and value, in layers whose keys follow from the values "
-                   "(default: bf16,bf16-one,int8,int4,d4,e8)")
+                   "(default: bf16,bf16-one,int8,e8)")
       ->delimiter(',')
       ->type_name("TYPE,...");
   command

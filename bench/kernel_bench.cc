@@ -341,7 +341,7 @@ class KernelBench {
   // Sliding and full layers of the 26B shape; "vectors": one is stored instead of key and value.
   Status bench_attention() {
     for (const KvFormat format :
-         {KvFormat::kBf16, KvFormat::kF32, KvFormat::kInt8, KvFormat::kInt4, KvFormat::kE8}) {
+         {KvFormat::kBf16, KvFormat::kF32, KvFormat::kInt8, KvFormat::kE8}) {
       for (const CachedRows& rows :
            {CachedRows{16, 8, 256, 1024, 4096, format}, CachedRows{16, 2, 512, 0, 16384, format},
             CachedRows{16, 2, 512, 0, 16384, format, true}}) {

@@ -62,8 +62,12 @@ void add_kv_type(CLI::App& command,
   }
   // Twenty-five of the names are of one kind, which the help says.
   const auto is_type = std::make_shared<CLI::IsMember>(types);
+  const auto check = [is_type](std::string& given) {
+    if (is_removed_kv_type(given)) return fmt::format("{} {}", given, kRemovedKvTypeRefusal);
+    return (*is_type)(given);
+  };
   command.add_option(name, value, help)
-      ->check(CLI::Validator([is_type](std::string& given) { return (*is_type)(given); }, ""))
+      ->check(CLI::Validator(check, ""))
       ->type_name("TYPE")
       ->group(kKvGroup);
 }
@@ -184,8 +188,8 @@ void add_kv_flags(CLI::App& command, ModelFlags& flags) {
   const std::string group = kKvGroup;
   add_kv_type(command, "--kv-full", flags.kv_full,
               "How full layers store the KV cache: auto (f32 or bf16, by --compute), f32, bf16, "
-              "int8, int4, int4r, d4 or e8 (4 bits after a rotation; one by one or as lattice "
-              "points), or k4v4 and its like, k2 to k6 bits of keys and v2 to v6 of values, after "
+              "int8, e8 (4 bits after a rotation, as lattice points), or k4v4 and its like, k2 to "
+              "k6 bits of keys and v2 to v6 of values, after "
               "`kakeya calibrate`",
               true);
   add_kv_type(command, "--kv-sliding", flags.kv_sliding,

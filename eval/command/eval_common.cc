@@ -113,6 +113,13 @@ Result<Projections> load_projections(EngineImpl& engine,
   return projections;
 }
 
+void add_modes_flag(CLI::App& command, std::vector<std::string>& modes, const std::string& help) {
+  command.add_option("--modes", modes, help)
+      ->delimiter(',')
+      ->check(CLI::Validator([](std::string& name) { return eval::refused_kv_mode(name); }, ""))
+      ->type_name("A,B,...");
+}
+
 Result<std::vector<std::string>> find_reports(const std::vector<std::string>& paths) {
   std::vector<std::string> found;
   for (const std::string& path : paths) {

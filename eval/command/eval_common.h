@@ -65,6 +65,9 @@ Result<Projections> load_projections(EngineImpl& engine,
                                      std::vector<eval::KvMode>& modes,
                                      const std::string& folder = {});
 
+// The flag --modes of ways of keeping the KV cache.
+void add_modes_flag(CLI::App& command, std::vector<std::string>& modes, const std::string& help);
+
 // Files of reports: those named, and what lies in and below named folders (*.json), in order.
 // Errors: kNotFound for a folder without any.
 Result<std::vector<std::string>> find_reports(const std::vector<std::string>& paths);

@@ -188,19 +188,9 @@ std::vector<std::string> text_names() {
   return names;
 }
 
-std::vector<std::string> mode_names() {
-  std::vector<std::string> names;
-  for (const eval::KvMode& mode : eval::kv_modes()) names.push_back(mode.name);
-  return names;
-}
-
 void add_kv_flags(CLI::App& command, KvFlags& flags) {
-  command
-      .add_option("--modes", flags.modes,
-                  "Ways of keeping the KV cache (default: all but recompute, which is slow)")
-      ->delimiter(',')
-      ->check(CLI::IsMember(mode_names()))
-      ->type_name("A,B,...");
+  add_modes_flag(command, flags.modes,
+                 "Ways of keeping the KV cache (default: all but recompute, which is slow)");
   command
       .add_option("--lengths", flags.lengths,
                   "Tokens of the texts and needle prompts (default: 512,1024,2048,4096)")

@@ -9,8 +9,9 @@ namespace kakeya::eval {
 namespace {
 
 const KvMode* known_mode(const std::string& name) {
-  const auto found = std::ranges::find(kv_modes(), name, &KvMode::name);
-  return found == kv_modes().end() ? nullptr : &*found;
+  const std::vector<KvMode>& modes = former_kv_modes();
+  const auto found = std::ranges::find(modes, name, &KvMode::name);
+  return found == modes.end() ? nullptr : &*found;
 }
 
 // True if a reply shows that its mode did what it is named for.

@@ -194,15 +194,9 @@ void add_niah_task_flags(CLI::App& command, NiahFlags& flags) {
 }
 
 void add_niah_run_flags(CLI::App& command, NiahFlags& flags) {
-  std::vector<std::string> names;
-  for (const eval::KvMode& mode : eval::kv_modes()) names.push_back(mode.name);
-  command
-      .add_option("--modes", flags.modes,
-                  "Ways of keeping the KV cache, as eval kv has them, beside exact (default: "
-                  "int8, e8, drop-full, restore-full-aux)")
-      ->delimiter(',')
-      ->check(CLI::IsMember(names))
-      ->type_name("A,B,...");
+  add_modes_flag(command, flags.modes,
+                 "Ways of keeping the KV cache, as eval kv has them, beside exact (default: int8, "
+                 "e8, drop-full, restore-full-aux)");
   command
       .add_option("-n,--max-tokens", flags.max_tokens,
                   "Most tokens of a reply (default: 16 an answer)")
@@ -251,7 +245,7 @@ void add_eval_niah_command(CLI::App& eval, int& exit_code) {
       "their tokens.\n"
       "Examples:\n"
       "  kakeya eval niah --out report.json --svg recall.svg\n"
-      "  kakeya eval niah --distractors 3 --modes int4,drop\n"
+      "  kakeya eval niah --distractors 3 --modes e8,drop\n"
       "  kakeya eval niah --model DIR --lengths 4096,16384,65536 --hops 2 --resume run.jsonl\n"
       "  kakeya eval niah --url http://127.0.0.1:8080 --model DIR --parallel 4 --samples 20");
   command->callback([command, flags, &exit_code] {

@@ -65,7 +65,13 @@ void check_modes_asked(const Report& report,
                        const std::vector<std::string>& otherwise,
                        RuleChecks& checks) {
   const bool by_name = !named.empty();
-  const auto chosen = choose_kv_modes(by_name ? named : otherwise);
+  // A report that names a removed mode is judged by the table of its time.
+  const bool is_former = std::ranges::any_of(report["modes"], [](const Report& entry) {
+    return !refused_kv_mode(entry["mode"].get<std::string>()).empty() ||
+           !refused_kv_mode(entry.value("control", std::string(kExactMode))).empty();
+  });
+  const auto chosen =
+      choose_kv_modes(by_name ? named : otherwise, is_former ? former_kv_modes() : kv_modes());
   checks.expect(chosen.has_value(), "provenance", "modes/*/mode", "expected modes that are known");
   if (!chosen) return;
   std::set<std::string> asked;

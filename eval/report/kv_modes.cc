@@ -9,11 +9,9 @@
 namespace kakeya::eval {
 namespace {
 
-const KvMode* find_mode(const std::string& name) {
-  const std::vector<KvMode>& modes = kv_modes();
-  const auto found = std::find_if(modes.begin(), modes.end(),
-                                  [&](const KvMode& mode) { return mode.name == name; });
-  return found == modes.end() ? nullptr : &*found;
+const KvMode* find_mode(const std::string& name, const std::vector<KvMode>& table) {
+  const auto found = std::ranges::find(table, name, &KvMode::name);
+  return found == table.end() ? nullptr : &*found;
 }
 
 SessionOptions stored(KvType full, KvType sliding) {
@@ -83,7 +81,6 @@ const std::vector<KvMode>& kv_modes() {
   static const std::vector<KvMode> kModes = [] {
     using enum KvType;
     using enum Evicted;
-    // The rotated format without a lattice is int4r; all rotated ones take the same bits.
     std::vector<KvMode> modes{
         {.name = std::string(kExactMode), .session = kv_reference()},
         {.name = "pairs", .session = stored(kAuto, kAuto), .comparison = {.kv_pairs = true}},
@@ -91,11 +88,7 @@ const std::vector<KvMode>& kv_modes() {
         {.name = "bf16", .session = stored(kBf16, kBf16)},
         {.name = "int8-full", .session = stored(kInt8, kAuto)},
         {.name = "int8", .session = stored(kInt8, kInt8)},
-        {.name = "int4r-full", .session = stored(kRotatedInt4, kAuto)},
-        {.name = "int4", .session = stored(kInt4, kInt4)},
-        {.name = "int4r", .session = stored(kRotatedInt4, kRotatedInt4)},
-        {.name = "d4", .session = stored(kD4, kD4), .control = "int4r"},
-        {.name = "e8", .session = stored(kE8, kE8), .control = "int4r"},
+        {.name = "e8", .session = stored(kE8, kE8)},
         {.name = "k6v6", .session = calibrated(6, 6)},
         {.name = "k5v5", .session = calibrated(5, 5)},
         {.name = "k4v4", .session = calibrated(4, 4)},
@@ -113,17 +106,41 @@ const std::vector<KvMode>& kv_modes() {
   return kModes;
 }
 
-Result<std::vector<KvMode>> choose_kv_modes(const std::vector<std::string>& names) {
+const std::vector<KvMode>& former_kv_modes() {
+  static const std::vector<KvMode> kModes = [] {
+    std::vector<KvMode> modes = kv_modes();
+    std::ranges::find(modes, "e8", &KvMode::name)->control = "int4r";
+    for (const std::string_view name : kRemovedKvTypes) {
+      modes.push_back({.name = std::string(name), .control = name == "d4" ? "int4r" : ""});
+    }
+    modes.push_back({.name = "int4r-full"});
+    return modes;
+  }();
+  return kModes;
+}
+
+std::string refused_kv_mode(const std::string& name) {
+  if (find_mode(name, kv_modes()) != nullptr) return "";
+  if (find_mode(name, former_kv_modes()) != nullptr) {
+    return name + " " + std::string(kRemovedKvTypeRefusal);
+  }
+  std::string refusal = "there is no mode '" + name + "': expected one of";
+  for (const KvMode& mode : kv_modes()) refusal += " " + mode.name;
+  return refusal;
+}
+
+Result<std::vector<KvMode>> choose_kv_modes(const std::vector<std::string>& names,
+                                            const std::vector<KvMode>& table) {
   std::set<std::string> chosen;
   for (const std::string& name : names) {
-    const KvMode* mode = find_mode(name);
+    const KvMode* mode = find_mode(name, table);
     if (mode == nullptr)
-      return Unexpected(Error(StatusCode::kInvalidArgument, "there is no mode '" + name + "'"));
+      return Unexpected(Error(StatusCode::kInvalidArgument, refused_kv_mode(name)));
     chosen.insert(name);
     if (!mode->control.empty()) chosen.insert(mode->control);
   }
   std::vector<KvMode> modes;
-  for (const KvMode& mode : kv_modes()) {
+  for (const KvMode& mode : table) {
     if (names.empty() ? !mode.slow : chosen.contains(mode.name)) modes.push_back(mode);
   }
   return modes;

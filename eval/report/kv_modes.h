@@ -35,9 +35,17 @@ SessionOptions kv_reference();
 
 const std::vector<KvMode>& kv_modes();
 
+// The table with modes of earlier versions, which kept reports name and no run has; of their
+// sessions it says that they evict nothing.
+const std::vector<KvMode>& former_kv_modes();
+
+// The refusal of a name that is not in kv_modes(); empty for those that are.
+std::string refused_kv_mode(const std::string& name);
+
 // The modes of these names in the order of the table, with their controls; for no name all that
 // are not slow.
 // Errors: kInvalidArgument for a name that is not in the table.
-Result<std::vector<KvMode>> choose_kv_modes(const std::vector<std::string>& names);
+Result<std::vector<KvMode>> choose_kv_modes(const std::vector<std::string>& names,
+                                            const std::vector<KvMode>& table = kv_modes());
 
 }  // namespace kakeya::eval

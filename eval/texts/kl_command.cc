@@ -183,7 +183,7 @@ void add_eval_kl_command(CLI::App& eval, int& exit_code) {
       "otherwise, the reference is the same model in f32, with the KV cache in f32.\n"
       "Examples:\n"
       "  kakeya eval kl                                      what --compute fast changes\n"
-      "  kakeya eval kl --kv-full int4r --kv-sliding int8\n"
+      "  kakeya eval kl --kv-full e8 --kv-sliding int8\n"
       "  kakeya eval kl --model q4.gguf --reference DIR --texts wikitext2\n"
       "  kakeya eval kl --backend cuda --reference-compute fast");
   command->callback([flags, &exit_code] {

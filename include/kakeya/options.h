@@ -22,21 +22,10 @@ struct RoundRecord;  // kakeya/session.h
 enum class Compute : std::uint8_t { kF32, kFast };
 
 // How keys and values are stored. kAuto: f32 with Compute::kF32, bf16 with Compute::kFast. kInt8: a
-// scale for each token and head. kInt4: groups of 32. kRotatedInt4, kD4, kE8: 4 bits an element
-// after a Hadamard rotation, each for itself or as points of a lattice. From kCalibrated on: codes
-// of full layers that follow statistics of the model, which `kakeya calibrate` writes
-// (calibrated_kv()). docs/memory.md has bytes and errors.
-enum class KvType : std::uint8_t {
-  kAuto,
-  kF32,
-  kBf16,
-  kInt8,
-  kInt4,
-  kRotatedInt4,
-  kD4,
-  kE8,
-  kCalibrated
-};
+// scale for each token and head. kE8: 4 bits an element after a Hadamard rotation, as points of a
+// lattice. From kCalibrated on: codes of full layers that follow statistics of the model, which
+// `kakeya calibrate` writes (calibrated_kv()). docs/memory.md has bytes and errors.
+enum class KvType : std::uint8_t { kAuto, kF32, kBf16, kInt8, kE8, kCalibrated };
 
 inline constexpr int kLeastCalibratedBits = 2;
 inline constexpr int kMostCalibratedBits = 6;
@@ -56,8 +45,7 @@ constexpr bool is_calibrated(KvType type) {
 // Each type with its name, as commands, Python and reports have it.
 inline constexpr std::pair<std::string_view, KvType> kKvTypes[] = {
     {"auto", KvType::kAuto},       {"f32", KvType::kF32},         {"bf16", KvType::kBf16},
-    {"int8", KvType::kInt8},       {"int4", KvType::kInt4},       {"int4r", KvType::kRotatedInt4},
-    {"d4", KvType::kD4},           {"e8", KvType::kE8},           {"k2v2", calibrated_kv(2, 2)},
+    {"int8", KvType::kInt8},       {"e8", KvType::kE8},           {"k2v2", calibrated_kv(2, 2)},
     {"k2v3", calibrated_kv(2, 3)}, {"k2v4", calibrated_kv(2, 4)}, {"k2v5", calibrated_kv(2, 5)},
     {"k2v6", calibrated_kv(2, 6)}, {"k3v2", calibrated_kv(3, 2)}, {"k3v3", calibrated_kv(3, 3)},
     {"k3v4", calibrated_kv(3, 4)}, {"k3v5", calibrated_kv(3, 5)}, {"k3v6", calibrated_kv(3, 6)},
@@ -66,6 +54,19 @@ inline constexpr std::pair<std::string_view, KvType> kKvTypes[] = {
     {"k5v3", calibrated_kv(5, 3)}, {"k5v4", calibrated_kv(5, 4)}, {"k5v5", calibrated_kv(5, 5)},
     {"k5v6", calibrated_kv(5, 6)}, {"k6v2", calibrated_kv(6, 2)}, {"k6v3", calibrated_kv(6, 3)},
     {"k6v4", calibrated_kv(6, 4)}, {"k6v5", calibrated_kv(6, 5)}, {"k6v6", calibrated_kv(6, 6)}};
+
+// Names of types that earlier versions had, all of about 4 bits an element, and what refuses them.
+// docs/kv-codes.md says what they lost.
+inline constexpr std::string_view kRemovedKvTypes[] = {"int4", "int4r", "d4"};
+inline constexpr std::string_view kRemovedKvTypeRefusal =
+    "was removed, others lose less in as many bytes: expected e8, or for full layers k4v4 after "
+    "`kakeya calibrate`";
+constexpr bool is_removed_kv_type(std::string_view name) {
+  for (const std::string_view removed : kRemovedKvTypes) {
+    if (name == removed) return true;
+  }
+  return false;
+}
 
 // Ways to treat evicted rows of the KV cache. kKeep: they stay, exactly. kDrop: they are forgotten,
 // and their memory is used for later ones. kRestore: as kDrop, but a projection makes about what

@@ -25,13 +25,23 @@ bool is_auto(nb::handle value) {
   return PyUnicode_Check(value.ptr()) != 0 && nb::cast<std::string>(value) == "auto";
 }
 
+void read_kv_type(Keywords& keywords, const char* name, KvType& type) {
+  keywords.with(name, [&](nb::handle value) {
+    const std::string given = text_of(keywords.place(name), value);
+    if (!is_removed_kv_type(given)) return;
+    throw nb::value_error(
+        (keywords.place(name) + ": " + given + " " + std::string(kRemovedKvTypeRefusal)).c_str());
+  });
+  keywords.read(name, type, kKvTypes);
+}
+
 void read_session(Keywords& keywords, SessionOptions& options) {
   keywords.read("context", options.context);
   keywords.read("max_rows", options.max_rows);
-  keywords.read("kv_full", options.kv_full, kKvTypes);
-  keywords.read("kv_sliding", options.kv_sliding, kKvTypes);
-  keywords.read("kv_drafter", options.kv_drafter, kKvTypes);
-  keywords.read("kv_codes", options.kv_codes, kKvTypes);
+  read_kv_type(keywords, "kv_full", options.kv_full);
+  read_kv_type(keywords, "kv_sliding", options.kv_sliding);
+  read_kv_type(keywords, "kv_drafter", options.kv_drafter);
+  read_kv_type(keywords, "kv_codes", options.kv_codes);
   keywords.read("kv_exact", options.kv_exact);
   keywords.read("sink", options.sink);
   keywords.read("window", options.window);

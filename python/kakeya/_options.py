@@ -12,7 +12,7 @@ from kakeya._constraint import Constraint
 AnyPath: TypeAlias = str | os.PathLike[str]
 TokenIds: TypeAlias = Sequence[int] | npt.NDArray[np.integer[Any]]
 Evicted = Literal["keep", "drop", "restore"]
-Kv = Literal["auto", "f32", "bf16", "int8", "int4", "int4r", "d4", "e8"]
+Kv = Literal["auto", "f32", "bf16", "int8", "e8"]
 # Full layers also in calibrated codes, once `kakeya calibrate` has run.
 KvFull = (
     Kv

@@ -68,6 +68,12 @@ def test_full_layers_in_calibrated_codes():
         kakeya.Engine(kv_full="k4v4", kv_statistics="/nowhere", **options)
 
 
+@pytest.mark.parametrize("name", ["kv_full", "kv_sliding", "kv_drafter", "kv_codes"])
+def test_removed_ways_to_keep_rows_name_another(name):
+    with pytest.raises(ValueError, match=f"{name}: int4 was removed, .*expected e8, or for full layers k4v4 after `kakeya calibrate`"):
+        kakeya.Engine(**{name: "int4"})
+
+
 def test_the_client_sends_zero():
     calls = pytest.importorskip("kakeya._client_calls")
     policy = calls.create_request((), "", calls.DecodeMode(0), calls.Evicted(0), 0, 0).kv_policy

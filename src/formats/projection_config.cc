@@ -48,6 +48,9 @@ Result<bool> read_one_code(const JsonFields& root, ProjectionFeatures features) 
 Result<std::optional<KvFormat>> read_code_format(const JsonFields& root, std::int64_t rank) {
   if (!root.has("code_format")) return std::optional<KvFormat>();
   KAKEYA_ASSIGN_OR_RETURN(const std::string name, root.text_or("code_format", ""));
+  if (is_removed_kv_type(name)) {
+    return invalid_argument("code_format: {} {}", name, kRemovedKvTypeRefusal);
+  }
   const std::optional<KvFormat> format = parse_kv_format(name);
   if (format && kv_format_supports(*format, rank)) return format;
   return invalid_argument(

@@ -44,10 +44,9 @@ Status KvCacheSpec::check() const {
   for (const LayerCacheSpec& layer : layers) {
     if (kv_format_supports(layer.format, layer.head_dim)) continue;
     return invalid_argument(
-        "the KV cache cannot be stored as {}: it takes {}, but {} have {} elements",
+        "the KV cache cannot be stored as {}: it takes heads of 8 to 512 elements, a power of two, "
+        "but {} have {} elements",
         kv_format_name(layer.format),
-        layer.format == KvFormat::kInt4 ? "heads of whole groups of 32"
-                                        : "heads of 8 to 512 elements, a power of two",
         of_drafter          ? "the drafter's"
         : layer.is_codes    ? "codes"
         : layer.window == 0 ? "those of full layers"

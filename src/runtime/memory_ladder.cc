@@ -41,11 +41,11 @@ std::vector<Level> levels(const SessionOptions& asked,
     levels.push_back({.context = context, .type = calibrated_kv(4, 4), .type_name = "k4v4"});
     levels.push_back({.context = context, .type = calibrated_kv(3, 3), .type_name = "k3v3"});
   }
-  // Both 4-bit formats: whoever asks skips what the model's heads do not allow.
+  // Whoever asks skips e8 where the model's heads do not allow it.
   for (const std::int64_t window : {0, 1024, 256}) {
     if (window != 0 && asked.context != 0) break;  // who asks for a context wants all of it
     levels.push_back({context, KvType::kE8, "e8", window});
-    levels.push_back({context, KvType::kInt4, "int4", window});
+    if (window != 0) levels.push_back({context, KvType::kInt8, "int8", window});
   }
   return levels;
 }

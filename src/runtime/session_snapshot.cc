@@ -164,6 +164,19 @@ Status check_layout(const SnapshotFile& file, const SnapshotKey& key) {
                file.path(), expected, printable(found->second));
 }
 
+// Refuses rows of a removed type, which no key has any more.
+Status check_types(const SnapshotFile& file) {
+  for (const char* name : {"full layers", "sliding layers", "codes", "drafter's layers"}) {
+    const auto found = file.key().find(name);
+    if (found == file.key().end()) continue;
+    const std::string type = found->second.substr(0, found->second.find(' '));
+    if (!is_removed_kv_type(type)) continue;
+    return error(StatusCode::kFailedPrecondition, "{}: key {}: {} {}", file.path(), name, type,
+                 kRemovedKvTypeRefusal);
+  }
+  return {};
+}
+
 // Writes rows that may lie on a device; `bounce` is memory for copies of them.
 Status append_rows(MemorySpace& memory,
                    const KvPiece& piece,
@@ -245,6 +258,7 @@ Result<std::string> read_session(const std::string& path,
   KAKEYA_ASSIGN_OR_RETURN(SnapshotFile file, SnapshotFile::open(path));
   // First: what else a key has depends on it.
   KAKEYA_TRY(check_layout(file, key));
+  KAKEYA_TRY(check_types(file));
   KAKEYA_TRY(file.check_key(key));
   KAKEYA_ASSIGN_OR_RETURN(Found found, read_parts(file, parts));
   // Memory first: nothing is written before all of it is there. Only then is it known where the

@@ -64,61 +64,43 @@ void decode_int8(const std::byte* bytes, std::int64_t head_dim, float* out) {
   }
 }
 
-// Fields of 4 bits of codes -8 ... 7: byte i holds code i below code i + count / 2.
-void store_fields(const int* codes, std::int64_t count, std::byte* out) {
-  for (std::int64_t i = 0; i < count / 2; ++i) {
-    out[i] = static_cast<std::byte>((codes[i] + 8) | (codes[i + count / 2] + 8) << 4);
+// E8: elements of a block, and the range of its whole numbers. A vector's block b has the elements
+// b, b + E / kE8Block, b + 2 E / kE8Block, ..., so that decoders work on many blocks at once.
+constexpr std::size_t kE8Block = 8;
+constexpr int kE8Least = -8;
+constexpr int kE8Most = 7;
+
+// Fields of 4 bits of a block's codes: byte i holds code i below code i + kE8Block / 2.
+void store_fields(const int* codes, std::byte* out) {
+  for (std::size_t i = 0; i < kE8Block / 2; ++i) {
+    out[i] =
+        static_cast<std::byte>((codes[i] - kE8Least) | (codes[i + kE8Block / 2] - kE8Least) << 4);
   }
 }
 
-int load_field(const std::byte* bytes, std::int64_t count, std::int64_t index) {
-  const std::int64_t half = count / 2;
-  return (index < half ? std::to_integer<int>(bytes[index]) & 15
-                       : std::to_integer<int>(bytes[index - half]) >> 4) -
-         8;
+// Code `index` less kE8Least.
+int load_field(const std::byte* bytes, std::size_t index) {
+  return index < kE8Block / 2 ? std::to_integer<int>(bytes[index]) & 15
+                              : std::to_integer<int>(bytes[index - kE8Block / 2]) >> 4;
 }
 
-// The element of the largest magnitude becomes -8, so the scale may be negative.
-void encode_int4_group(const float* x, std::byte* out) {
-  float extreme = 0.0F;
-  for (std::int64_t i = 0; i < kInt4Group; ++i) {
-    if (!std::isfinite(x[i])) extreme = std::numeric_limits<float>::quiet_NaN();
-    if (std::fabs(x[i]) > std::fabs(extreme)) extreme = x[i];
-  }
-  const BFloat16 stored = to_bfloat16(extreme / -8.0F);
-  const float scale = to_float(stored);
-  store_as(stored, out);
-  std::array<int, kInt4Group> codes{};
-  if (std::isfinite(scale) && scale != 0.0F) {
-    for (std::size_t i = 0; i < codes.size(); ++i) codes[i] = round_within(x[i] / scale, -8, 7);
-  }
-  store_fields(codes.data(), kInt4Group, out + sizeof(stored));
-}
-
-void decode_int4_group(const std::byte* bytes, float* out) {
-  const float scale = to_float(load_as<BFloat16>(bytes));
-  for (std::int64_t i = 0; i < kInt4Group; ++i) {
-    out[i] = scale * static_cast<float>(load_field(bytes + sizeof(BFloat16), kInt4Group, i));
-  }
-}
-
-// The nearest point to z with whole coordinates of an even sum within [low, high]: every coordinate
+// The nearest point to z with whole coordinates of an even sum within the range: every coordinate
 // is rounded; if the sum is odd, the one moves to its other neighbour that loses least by it.
 // Returns the squared distance.
-float nearest_even(const float* z, int size, int low, int high, int* point) {
+float nearest_even(const float* z, int* point) {
   float distance = 0.0F;
   int sum = 0;
-  int cheapest = 0;
+  std::size_t cheapest = 0;
   int moved = 0;
   float least = std::numeric_limits<float>::infinity();
-  for (int i = 0; i < size; ++i) {
-    point[i] = round_within(z[i], low, high);
+  for (std::size_t i = 0; i < kE8Block; ++i) {
+    point[i] = round_within(z[i], kE8Least, kE8Most);
     const float residual = z[i] - static_cast<float>(point[i]);
     distance += residual * residual;
     sum += point[i];
     int other = residual >= 0.0F ? point[i] + 1 : point[i] - 1;
-    if (other > high) other = high - 1;
-    if (other < low) other = low + 1;
+    if (other > kE8Most) other = kE8Most - 1;
+    if (other < kE8Least) other = kE8Least + 1;
     const float after = z[i] - static_cast<float>(other);
     const float extra = after * after - residual * residual;
     if (extra < least) {
@@ -134,100 +116,45 @@ float nearest_even(const float* z, int size, int low, int high, int* point) {
   return distance;
 }
 
-// Each rotated format: elements of a block, its code, and the way back. A vector's block b has
-// the elements b, b + E / size, b + 2 E / size, ..., so that decoders work on many blocks at once.
-struct RotatedInt4 {
-  static constexpr int kBlock = 2;
-  static constexpr float kReach = 8.0F;
-  static constexpr float kStep = kNormalStep;
-  static float encode(const float* z, std::byte* out) {
-    int codes[kBlock];
-    float distance = 0.0F;
-    for (int i = 0; i < kBlock; ++i) {
-      codes[i] = round_within(z[i] - 0.5F, -8, 7);
-      const float residual = z[i] - static_cast<float>(codes[i]) - 0.5F;
-      distance += residual * residual;
-    }
-    store_fields(codes, kBlock, out);
-    return distance;
-  }
-  static void decode(const std::byte* bytes, float* z) {
-    for (int i = 0; i < kBlock; ++i) z[i] = static_cast<float>(load_field(bytes, kBlock, i)) + 0.5F;
-  }
-};
+float encode_e8_block(const float* z, std::byte* out) {
+  float shifted[kE8Block];
+  for (std::size_t i = 0; i < kE8Block; ++i) shifted[i] = z[i] - 0.5F;
+  int whole[kE8Block];
+  int half[kE8Block];
+  const float to_whole = nearest_even(z, whole);
+  const float to_half = nearest_even(shifted, half);
+  const bool coset = to_half < to_whole;
+  int* codes = coset ? half : whole;
+  // The lowest bit of the last one is the coset's: even plus 8 stays even.
+  codes[7] = ((codes[7] - kE8Least) & ~1) + kE8Least + (coset ? 1 : 0);
+  store_fields(codes, out);
+  return std::min(to_whole, to_half);
+}
 
-struct D4 {
-  static constexpr int kBlock = 4;
-  static constexpr float kReach = 8.0F;
-  static constexpr float kStep = kNormalStepD4;
-  static constexpr int kRadix = kD4Radix;
-  static float encode(const float* z, std::byte* out) {
-    int c[kBlock];
-    const float distance = nearest_even(z, kBlock, -9, 8, c);
-    for (int& x : c) x += 9;
-    const int code = ((c[0] * kRadix + c[1]) * kRadix + c[2]) * (kRadix / 2) + c[3] / 2;
-    store_as(static_cast<std::uint16_t>(code), out);
-    return distance;
-  }
-  static void decode(const std::byte* bytes, float* z) {
-    int code = load_as<std::uint16_t>(bytes);
-    int c[kBlock];
-    c[3] = code % (kRadix / 2) * 2;
-    code /= kRadix / 2;
-    c[2] = code % kRadix;
-    code /= kRadix;
-    c[1] = code % kRadix;
-    c[0] = code / kRadix;
-    c[3] += (c[0] + c[1] + c[2]) % 2;
-    for (int i = 0; i < kBlock; ++i) z[i] = static_cast<float>(c[i] - 9);
-  }
-};
+void decode_e8_block(const std::byte* bytes, float* z) {
+  int c[kE8Block];
+  int sum = 0;
+  for (std::size_t i = 0; i < kE8Block; ++i) c[i] = load_field(bytes, i);
+  for (std::size_t i = 0; i < kE8Block - 1; ++i) sum += c[i];
+  const float coset = (c[7] & 1) != 0 ? 0.5F : 0.0F;
+  c[7] = (c[7] & ~1) | (sum & 1);
+  for (std::size_t i = 0; i < kE8Block; ++i) z[i] = static_cast<float>(c[i] + kE8Least) + coset;
+}
 
-struct E8 {
-  static constexpr int kBlock = 8;
-  static constexpr float kReach = 7.5F;
-  static constexpr float kStep = kNormalStep;
-  static float encode(const float* z, std::byte* out) {
-    float shifted[kBlock];
-    for (int i = 0; i < kBlock; ++i) shifted[i] = z[i] - 0.5F;
-    int whole[kBlock];
-    int half[kBlock];
-    const float to_whole = nearest_even(z, kBlock, -8, 7, whole);
-    const float to_half = nearest_even(shifted, kBlock, -8, 7, half);
-    const bool coset = to_half < to_whole;
-    int* codes = coset ? half : whole;
-    // The lowest bit of the last one is the coset's: even plus 8 stays even.
-    codes[7] = ((codes[7] + 8) & ~1) - 8 + (coset ? 1 : 0);
-    store_fields(codes, kBlock, out);
-    return std::min(to_whole, to_half);
-  }
-  static void decode(const std::byte* bytes, float* z) {
-    int c[kBlock];
-    int sum = 0;
-    for (int i = 0; i < kBlock; ++i) c[i] = load_field(bytes, kBlock, i) + 8;
-    for (int i = 0; i < kBlock - 1; ++i) sum += c[i];
-    const float coset = (c[7] & 1) != 0 ? 0.5F : 0.0F;
-    c[7] = (c[7] & ~1) | (sum & 1);
-    for (int i = 0; i < kBlock; ++i) z[i] = static_cast<float>(c[i] - 8) + coset;
-  }
-};
-
-template <typename Code>
-float encode_blocks(std::span<const float> y, float step, std::byte* out) {
+float encode_e8_blocks(std::span<const float> y, float step, std::byte* out) {
   float distance = 0.0F;
-  float z[Code::kBlock];
-  const std::size_t blocks = y.size() / Code::kBlock;
+  float z[kE8Block];
+  const std::size_t blocks = y.size() / kE8Block;
   for (std::size_t block = 0; block < blocks; ++block) {
-    for (std::size_t i = 0; i < Code::kBlock; ++i) z[i] = y[i * blocks + block] / step;
-    distance += Code::encode(z, out + block * Code::kBlock / 2);
+    for (std::size_t i = 0; i < kE8Block; ++i) z[i] = y[i * blocks + block] / step;
+    distance += encode_e8_block(z, out + block * kE8Block / 2);
   }
   return distance * step * step;
 }
 
 // Encodes with the better of two steps, the one that has the smaller error: one suits a normal
 // distribution, at the other nothing is out of range.
-template <typename Code>
-void encode_rotated(const float* x, std::int64_t head_dim, std::byte* out) {
+void encode_e8(const float* x, std::int64_t head_dim, std::byte* out) {
   const auto size = static_cast<std::size_t>(head_dim);
   const float largest = largest_magnitude(x, head_dim);
   std::byte* codes = out + kScaleBytes;
@@ -242,23 +169,22 @@ void encode_rotated(const float* x, std::int64_t head_dim, std::byte* out) {
   hadamard_transform(y.data(), head_dim);
   float squares = 0.0F;
   for (const float value : y) squares += value * value;
-  const float normal = Code::kStep * std::sqrt(squares / static_cast<float>(size));
-  const float covering = largest_magnitude(y.data(), head_dim) / Code::kReach;
+  const float normal = kE8NormalStep * std::sqrt(squares / static_cast<float>(size));
+  const float covering = largest_magnitude(y.data(), head_dim) / kE8Reach;
   std::array<std::byte, kMaxKvHeadDim / 2> other;
-  const float normal_error = encode_blocks<Code>(y, normal, codes);
-  const bool cover = encode_blocks<Code>(y, covering, other.data()) < normal_error;
+  const float normal_error = encode_e8_blocks(y, normal, codes);
+  const bool cover = encode_e8_blocks(y, covering, other.data()) < normal_error;
   if (cover) std::memcpy(codes, other.data(), size / 2);
   store_as((cover ? covering : normal) * largest, out);
 }
 
-template <typename Code>
-void decode_rotated(const std::byte* bytes, std::int64_t head_dim, float* out) {
+void decode_e8(const std::byte* bytes, std::int64_t head_dim, float* out) {
   const auto scale = load_as<float>(bytes);
-  const std::int64_t blocks = head_dim / Code::kBlock;
-  float z[Code::kBlock];
-  for (std::int64_t block = 0; block < blocks; ++block) {
-    Code::decode(bytes + kScaleBytes + block * Code::kBlock / 2, z);
-    for (std::int64_t i = 0; i < Code::kBlock; ++i) out[i * blocks + block] = z[i];
+  const std::size_t blocks = static_cast<std::size_t>(head_dim) / kE8Block;
+  float z[kE8Block];
+  for (std::size_t block = 0; block < blocks; ++block) {
+    decode_e8_block(bytes + kScaleBytes + block * kE8Block / 2, z);
+    for (std::size_t i = 0; i < kE8Block; ++i) out[i * blocks + block] = z[i];
   }
   hadamard_transform(out, head_dim);
   for (std::int64_t i = 0; i < head_dim; ++i) out[i] *= scale;
@@ -287,10 +213,6 @@ bool kv_format_supports(KvFormat format, std::int64_t head_dim) {
     case KvFormat::kBf16:
     case KvFormat::kInt8:
       return true;
-    case KvFormat::kInt4:
-      return head_dim % kInt4Group == 0;
-    case KvFormat::kRotatedInt4:
-    case KvFormat::kD4:
     case KvFormat::kE8:
       return head_dim >= 8 && head_dim <= kMaxKvHeadDim && (head_dim & (head_dim - 1)) == 0;
   }
@@ -305,10 +227,6 @@ std::int64_t kv_vector_bytes(KvFormat format, std::int64_t head_dim) {
       return 2 * head_dim;
     case KvFormat::kInt8:
       return head_dim + kScaleBytes;
-    case KvFormat::kInt4:
-      return head_dim / kInt4Group * kInt4GroupBytes;
-    case KvFormat::kRotatedInt4:
-    case KvFormat::kD4:
     case KvFormat::kE8:
       return head_dim / 2 + kScaleBytes;
   }
@@ -326,19 +244,8 @@ void encode_kv(KvFormat format, const float* x, std::int64_t head_dim, std::byte
     case KvFormat::kInt8:
       encode_int8(x, head_dim, out);
       return;
-    case KvFormat::kInt4:
-      for (std::int64_t g = 0; g < head_dim / kInt4Group; ++g) {
-        encode_int4_group(x + g * kInt4Group, out + g * kInt4GroupBytes);
-      }
-      return;
-    case KvFormat::kRotatedInt4:
-      encode_rotated<RotatedInt4>(x, head_dim, out);
-      return;
-    case KvFormat::kD4:
-      encode_rotated<D4>(x, head_dim, out);
-      return;
     case KvFormat::kE8:
-      encode_rotated<E8>(x, head_dim, out);
+      encode_e8(x, head_dim, out);
       return;
   }
 }
@@ -356,19 +263,8 @@ void decode_kv(KvFormat format, const std::byte* bytes, std::int64_t head_dim, f
     case KvFormat::kInt8:
       decode_int8(bytes, head_dim, out);
       return;
-    case KvFormat::kInt4:
-      for (std::int64_t g = 0; g < head_dim / kInt4Group; ++g) {
-        decode_int4_group(bytes + g * kInt4GroupBytes, out + g * kInt4Group);
-      }
-      return;
-    case KvFormat::kRotatedInt4:
-      decode_rotated<RotatedInt4>(bytes, head_dim, out);
-      return;
-    case KvFormat::kD4:
-      decode_rotated<D4>(bytes, head_dim, out);
-      return;
     case KvFormat::kE8:
-      decode_rotated<E8>(bytes, head_dim, out);
+      decode_e8(bytes, head_dim, out);
       return;
   }
 }

@@ -5,20 +5,15 @@
 //   f32    4 E
 //   bf16   2 E
 //   int8   E + 4                 one scale; code q stands for scale * q, -127 ... 127
-//   int4   E / 32 * 18           groups of 32, each with a bf16 scale; -8 ... 7
-//   int4r  E / 2 + 4             rotated; one scale; code q stands for scale * (q + 1/2), -8 ... 7
-//   d4     E / 2 + 4             rotated; one scale; points of the lattice D4, 16 bits for 4
 //   e8     E / 2 + 4             rotated; one scale; points of the lattice E8, 32 bits for 8
 //
 // Rotated: multiplied by the orthonormal Hadamard matrix of order E, which spreads outliers over
-// all elements; decoding rotates back. All three rotated formats take 4 bits an element.
+// all elements; decoding rotates back.
 //
-//   D4: whole numbers with an even sum, here -9 ... 8. Code: base 18 digits of the first three,
-//       then half of the last, whose lowest bit follows from the sum.
-//   E8: D8 (whole numbers with an even sum) and D8 + 1/2, here -8 ... 7 (+ 1/2). Code: eight fields
-//       of 4 bits; the lowest bit of the last follows from the sum and tells the coset instead.
-//   Block b of a vector has the elements b, b + E / 8, b + 2 E / 8, ... (D4: quarters), and byte i
-//   of fields holds a lower half's element i and an upper half's.
+// E8: D8 (whole numbers with an even sum) and D8 + 1/2, here -8 ... 7 (+ 1/2). Code: eight fields
+// of 4 bits; the lowest bit of the last follows from the sum and tells the coset instead. Block b
+// of a vector has the elements b, b + E / 8, b + 2 E / 8, ..., and byte i of fields holds a lower
+// half's element i and an upper half's.
 //
 // Encoding picks the nearest lattice point within the range, so every decoded block is one. Source:
 // Conway and Sloane, "Fast quantizing and decoding algorithms for lattice quantizers and codes"
@@ -35,20 +30,17 @@
 namespace kakeya {
 
 // In the order of KvType, which has kAuto in front.
-enum class KvFormat : std::uint8_t { kF32, kBf16, kInt8, kInt4, kRotatedInt4, kD4, kE8 };
+enum class KvFormat : std::uint8_t { kF32, kBf16, kInt8, kE8 };
 
-inline constexpr KvFormat kKvFormats[] = {KvFormat::kF32,  KvFormat::kBf16,        KvFormat::kInt8,
-                                          KvFormat::kInt4, KvFormat::kRotatedInt4, KvFormat::kD4,
+inline constexpr KvFormat kKvFormats[] = {KvFormat::kF32, KvFormat::kBf16, KvFormat::kInt8,
                                           KvFormat::kE8};
 
-inline constexpr std::int64_t kInt4Group = 32;
-inline constexpr std::int64_t kInt4GroupBytes = 18;  // a bf16 scale and 32 fields
-inline constexpr std::int64_t kD4Radix = 18;
 inline constexpr std::int64_t kMaxKvHeadDim = 512;
-// Steps of 16 levels that lose least of a normal distribution, in standard deviations; found by
+// The step of E8 that loses least of a normal distribution, in standard deviations; found by
 // minimising the mean squared error over 10^6 draws. Rotated vectors are nearly normal.
-inline constexpr float kNormalStep = 0.335F;
-inline constexpr float kNormalStepD4 = 0.295F;
+inline constexpr float kE8NormalStep = 0.335F;
+// The largest number that a step of 1 reaches.
+inline constexpr float kE8Reach = 7.5F;
 
 // The format of a type; there is none of kAuto.
 KvFormat kv_format_of(KvType type);
@@ -56,8 +48,7 @@ KvFormat kv_format_of(KvType type);
 std::string_view kv_format_name(KvFormat format);
 std::optional<KvFormat> parse_kv_format(std::string_view name);
 
-// True if heads of E elements can be stored so: int4 needs whole groups, rotations a power of two
-// from 8 to kMaxKvHeadDim.
+// True if heads of E elements can be stored so: e8 needs a power of two from 8 to kMaxKvHeadDim.
 bool kv_format_supports(KvFormat format, std::int64_t head_dim);
 
 // Bytes of one vector of E elements; 0 <= E.

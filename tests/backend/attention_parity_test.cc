@@ -34,10 +34,6 @@ constexpr AttentionCase kAttention[] = {
     {3, 90, 4, 2, 64, 128, 72, 4, 64},
     {33, 20, 2, 1, 64, 0, 100, 4, 64}};
 
-constexpr KvFormat kFormats[] = {KvFormat::kF32,  KvFormat::kBf16,        KvFormat::kInt8,
-                                 KvFormat::kInt4, KvFormat::kRotatedInt4, KvFormat::kD4,
-                                 KvFormat::kE8};
-
 // How the rows of an attention case are kept and met.
 struct AttentionMode {
   KvFormat format = KvFormat::kBf16;
@@ -143,7 +139,7 @@ std::vector<float> vectors_to_store(std::int64_t head_dim) {
 // Byte for byte, since rows may be read by another backend than the one that stored them.
 TEST_P(OpParity, RowsAreStoredAsTheirFormatSays) {
   constexpr std::int64_t kHeads = 2;
-  for (const KvFormat format : kFormats) {
+  for (const KvFormat format : kKvFormats) {
     if (format == KvFormat::kF32 || format == KvFormat::kBf16) continue;  // not coded
     for (const std::int64_t head_dim : {8, 16, 32, 64, 100, 128, 256, 512}) {
       if (!kv_format_supports(format, head_dim)) continue;
@@ -172,13 +168,13 @@ TEST_P(OpParity, RowsAreStoredAsTheirFormatSays) {
 }
 
 // Scores are sums of E products of order 1 / sqrt(E), in f32; the softmax multiplies their error by
-// at most the value range. Rotated formats add the roundings of a Hadamard transform to each row.
+// at most the value range. e8 adds the roundings of a Hadamard transform to each row.
 TEST_P(OpParity, Attention) {
   const bool is_slow = is_emulated(GetParam().instruction_set);
   std::size_t index = 0;
   for (const AttentionCase& c : kAttention) {
     ++index;
-    for (const KvFormat format : kFormats) {
+    for (const KvFormat format : kKvFormats) {
       ++index;
       if (!kv_format_supports(format, c.head_dim)) continue;
       const bool coded = format != KvFormat::kF32 && format != KvFormat::kBf16;

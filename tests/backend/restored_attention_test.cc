@@ -33,9 +33,9 @@ constexpr Case kCases[] = {
     {8, 1, 512, 0, 0, 20, 7, KvFormat::kInt8, KvFormat::kF32, true},
     {8, 4, 32, 128, 4, 64, 96, KvFormat::kF32, KvFormat::kF32, false, true, 0.25F},
     {6, 3, 36, 100, 7, 17, 33, KvFormat::kF32, KvFormat::kF32, false, false},
-    {2, 2, 32, 0, 70, 16, 5, KvFormat::kInt4},  // a sink that is longer than a chunk
-    {4, 2, 64, 0, 4, 40, 32, KvFormat::kE8, KvFormat::kD4},
-    {2, 1, 64, 0, 4, 40, 32, KvFormat::kRotatedInt4, KvFormat::kE8, true},
+    {2, 2, 32, 0, 70, 16, 5, KvFormat::kInt8},  // a sink that is longer than a chunk
+    {4, 2, 64, 0, 4, 40, 32, KvFormat::kE8, KvFormat::kE8},
+    {2, 1, 64, 0, 4, 40, 32, KvFormat::kE8, KvFormat::kF32, true},
     {4, 1, 16, 40, 0, 64, 16},  // a window that hides all that would be restored
     {6, 2, 36, 0, 4, 33, 17, KvFormat::kF32, KvFormat::kF32, false, false, 0.0F, false},
     {4, 2, 32, 128, 4, 20, 9, KvFormat::kBf16, KvFormat::kBf16, false, false, 0.0F, false},

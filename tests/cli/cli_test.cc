@@ -382,7 +382,7 @@ TEST_F(Cli, EvaluatesHowFarFlagsAreFromExact) {
   const std::string report = folder_ + "/report.json";
   const std::string some =
       std::string("--data ") + KAKEYA_SOURCE_DIR + "/eval/data --texts code --limit 1 --length 64 ";
-  const Outcome outcome = kakeya("eval kl " + kDemoFlag + some + "--kv-full int4 -o " + report);
+  const Outcome outcome = kakeya("eval kl " + kDemoFlag + some + "--kv-full e8 -o " + report);
   ASSERT_EQ(outcome.exit_code, 0) << outcome.err;
   EXPECT_NE(outcome.out.find("95 % interval"), std::string::npos) << outcome.out;
   const nlohmann::json written = nlohmann::json::parse(slurp(report));
@@ -528,6 +528,7 @@ TEST_F(Cli, EvaluatesWaysOfKeepingKeysAndValues) {
 TEST_F(Cli, RefusesBadFlagsOfTheEvaluationOfCachesWithOneLine) {
   const std::string eval = "eval kv " + kDemoFlag;
   expect_refusal(eval + "--modes f64", "f64");
+  expect_refusal(eval + "--modes exact,int4r-full", "int4r-full was removed");
   expect_refusal(eval + "--texts poems", "poems");
   expect_refusal(eval + "--lengths 1", "--lengths");
   expect_refusal(eval + "--lengths 512,many", "--lengths");

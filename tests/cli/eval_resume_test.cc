@@ -128,7 +128,7 @@ TEST_F(Resume, AnotherRunIsRefusedByName) {
   const std::string resumed = " --resume " + journal_;
   for (const auto& [flags, name] :
        {std::pair("--window 64", "session/window: 0 instead of 64"),
-        std::pair("--kv-sliding int4", "session/kv_sliding"), std::pair("--sink 1", "session/sink"),
+        std::pair("--kv-sliding e8", "session/kv_sliding"), std::pair("--sink 1", "session/sink"),
         std::pair("--kv-codes int8", "session/kv_codes"),
         std::pair("--evicted-sliding drop --window 48", "session/window"),
         std::pair("--projection none", "session/projection"),

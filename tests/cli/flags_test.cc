@@ -41,8 +41,8 @@ TEST_F(Cli, EveryFlagOfLogitsChangesThem) {
   };
   const std::string dropped = "--chunk 32 --window 40 --evicted-full drop ";
   const std::map<std::string, std::pair<std::string, std::string>> changes = {
-      {"--kv-full", {"", "--kv-full int4"}},
-      {"--kv-sliding", {"", "--kv-sliding int4"}},
+      {"--kv-full", {"", "--kv-full e8"}},
+      {"--kv-sliding", {"", "--kv-sliding e8"}},
       {"--kv-exact", {"--kv-full k2v2", "--kv-full k2v2 --kv-exact 9"}},
       {"--window", {"--chunk 32", dropped}},
       {"--sink", {dropped, dropped + "--sink 9"}},

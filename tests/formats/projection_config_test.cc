@@ -80,6 +80,8 @@ TEST(ProjectionConfig, ReadsOneCodeAndHowItIsStored) {
         projection_refusal_with("code_format", name),
         AllOf(HasSubstr("code_format: expected"), HasSubstr("96 elements"), HasSubstr(name)));
   }
+  EXPECT_THAT(projection_refusal_with("code_format", "int4"),
+              HasSubstr("code_format: int4 was removed, others lose less in as many bytes"));
   json context = demo("context");
   context["codes"] = "one";
   EXPECT_THAT(projection_refusal(context), HasSubstr("codes: expected two"));

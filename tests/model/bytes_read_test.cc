@@ -128,7 +128,7 @@ INSTANTIATE_TEST_SUITE_P(Passes,
                                          PassCase{std::nullopt, KvType::kF32, 64, 128, 3},
                                          PassCase{std::nullopt, KvType::kInt8, 20, 36, 1},
                                          PassCase{std::nullopt, KvType::kE8, 12, 20, 8},
-                                         PassCase{QuantizedFormat::kQ40, KvType::kD4, 12, 20, 1},
+                                         PassCase{QuantizedFormat::kQ40, KvType::kE8, 12, 20, 1},
                                          PassCase{QuantizedFormat::kQ40, KvType::kBf16, 32, 64,
                                                   5}));
 

@@ -38,7 +38,7 @@ std::vector<RestoreMode> restore_modes() {
   using enum Evicted;
   SessionOptions coded = restoring(kRestore, kDrop, 64);
   coded.kv_full = KvType::kInt8;
-  coded.kv_codes = KvType::kInt4;
+  coded.kv_codes = KvType::kInt8;
   return {{"token", "token", restoring(kRestore, kRestore)},
           {"context", "context", restoring(kRestore, kRestore)},
           {"aux", "aux", restoring(kRestore, kRestore)},

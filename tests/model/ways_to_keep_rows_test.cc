@@ -36,13 +36,10 @@ std::vector<KvMode> kv_modes() {
   return {{"auto", {}},
           {"pairs", {}, {.kv_pairs = true}},
           {"int8", of(KvType::kInt8, KvType::kInt8)},
-          {"int4", of(KvType::kInt4, KvType::kInt4)},
-          {"int4r", of(KvType::kRotatedInt4, KvType::kRotatedInt4)},
-          {"d4", of(KvType::kD4, KvType::kD4)},
           {"e8", of(KvType::kE8, KvType::kE8)},
           {"drop", dropping(KvType::kAuto, KvType::kAuto, Evicted::kDrop, Evicted::kDrop)},
           {"drop full", dropping(KvType::kInt8, KvType::kBf16, Evicted::kDrop, Evicted::kKeep)},
-          {"drop sliding", dropping(KvType::kE8, KvType::kInt4, Evicted::kKeep, Evicted::kDrop)}};
+          {"drop sliding", dropping(KvType::kE8, KvType::kInt8, Evicted::kKeep, Evicted::kDrop)}};
 }
 
 class KvModes : public testing::Test {
@@ -144,7 +141,6 @@ TEST_F(KvModes, FullLayersTakeTheBytesThatTheirFormatSays) {
   EXPECT_EQ(per_token({}), 2U * 2 * 64 * 2);
   EXPECT_EQ(per_token({}, {.kv_pairs = true}), 2U * 2 * 2 * 64 * 2);
   EXPECT_EQ(per_token({.kv_full = KvType::kInt8}), 2U * 2 * (64 + 4));
-  EXPECT_EQ(per_token({.kv_full = KvType::kInt4}), 2U * 2 * 36);
   EXPECT_EQ(per_token({.kv_full = KvType::kE8}), 2U * 2 * 36);
   EXPECT_EQ(per_token({.window = 64, .evicted_full = Evicted::kDrop}), 0U);
 }
@@ -206,11 +202,11 @@ TEST_F(KvModes, WhatCannotBeKeptSoIsRefusedInOneLine) {
             "rows can be dropped only behind a window; set SessionOptions::window");
   EXPECT_EQ(message({.sink = -1}),
             "SessionOptions::sink and SessionOptions::window must be 0 or more but are -1 and 0");
-  KvCacheSpec spec{.layers = {{.num_kv_heads = 1, .head_dim = 40, .format = KvFormat::kInt4}},
+  KvCacheSpec spec{.layers = {{.num_kv_heads = 1, .head_dim = 40, .format = KvFormat::kE8}},
                    .context = 8};
   EXPECT_EQ(spec.check().error().message(),
-            "the KV cache cannot be stored as int4: it takes heads of whole groups of 32, but "
-            "those of full layers have 40 elements");
+            "the KV cache cannot be stored as e8: it takes heads of 8 to 512 elements, a power of "
+            "two, but those of full layers have 40 elements");
 }
 
 }  // namespace

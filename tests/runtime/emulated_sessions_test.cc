@@ -104,14 +104,12 @@ TEST_P(EmulatedSessions, DraftsForksAndSnapshotsChangeNoToken) {
 }
 
 std::vector<EmulatedMode> modes() {
-  std::vector<EmulatedMode> modes = {{"d4_dropped", KvType::kD4, Evicted::kDrop},
+  std::vector<EmulatedMode> modes = {{"e8_dropped", KvType::kE8, Evicted::kDrop},
                                      {"e8_restored", KvType::kE8, Evicted::kRestore}};
   if (!thorough()) return modes;
   modes.insert(modes.end(), {{"f32", KvType::kF32},
                              {"bf16", KvType::kBf16},
                              {"int8", KvType::kInt8},
-                             {"int4", KvType::kInt4},
-                             {"int4r", KvType::kRotatedInt4},
                              {"bf16_restored", KvType::kBf16, Evicted::kRestore},
                              {"int8_restored", KvType::kInt8, Evicted::kRestore}});
   return modes;

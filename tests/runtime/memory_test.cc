@@ -142,7 +142,7 @@ TEST(Memory, DecodingFromAnUnfilteredVocabularyAllocatesNothing) {
 // Ways to keep keys and values.
 std::vector<EngineOptions> kv_modes() {
   std::vector<EngineOptions> modes = {demo_options(Compute::kFast), demo_options(Compute::kF32)};
-  for (const KvType type : {KvType::kInt8, KvType::kInt4, KvType::kD4, KvType::kE8}) {
+  for (const KvType type : {KvType::kInt8, KvType::kE8}) {
     EngineOptions options = demo_options(Compute::kFast);
     options.session.kv_full = type;
     options.session.kv_sliding = type;

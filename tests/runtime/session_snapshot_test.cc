@@ -1,5 +1,6 @@
 // Sessions on disk: a restored one goes on exactly as the saved one would have, a file that does
 // not fit or is damaged is refused in one line, and a killed writer leaves a whole file.
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -11,6 +12,7 @@
 #include <functional>
 #include <string>
 #include <thread>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -400,6 +402,16 @@ TEST_F(SessionSnapshot, RefusesSectionsThatLieWithinAWholeFile) {
   ASSERT_OK(write_snapshot(folder_.path("newer"), newer, contents));
   expect_refused(session->restore(folder_.path("newer")), StatusCode::kFailedPrecondition,
                  "key layout: expected \"4\", got \"5\"");
+  // Rows of types that earlier versions had.
+  for (const auto& [name, type, kept] : {std::tuple("full layers", "int4", "int4 one vector"),
+                                         std::tuple("drafter's layers", "d4", "d4"),
+                                         std::tuple("codes", "int4r", "int4r of 96 blend 0")}) {
+    SnapshotKey removed = key;
+    removed[name] = kept;
+    ASSERT_OK(write_snapshot(folder_.path("removed"), removed, contents));
+    expect_refused(session->restore(folder_.path("removed")), StatusCode::kFailedPrecondition,
+                   fmt::format("key {}: {} was removed, others lose less", name, type));
+  }
   // As written before tokenizers were part of the key.
   SnapshotKey older = key;
   older["layout"] = "1";

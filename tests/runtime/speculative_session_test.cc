@@ -243,8 +243,7 @@ std::string refusal(const DraftOptions& draft) {
 TEST_F(SpeculativeSession, EveryWayToKeepRowsGivesItsPlainTokens) {
   EngineOptions open_options = demo_options("auto");
   const auto engine = Engine::open(open_options).value();
-  for (const KvType type :
-       {KvType::kAuto, KvType::kInt8, KvType::kInt4, KvType::kD4, KvType::kE8}) {
+  for (const KvType type : {KvType::kAuto, KvType::kInt8, KvType::kE8}) {
     for (const bool drop : {false, true}) {
       SessionOptions options = open_options.session;
       options.kv_full = options.kv_sliding = options.kv_drafter = type;

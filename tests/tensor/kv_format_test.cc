@@ -16,11 +16,6 @@
 namespace kakeya::test {
 namespace {
 
-constexpr KvFormat kAll[] = {KvFormat::kF32,  KvFormat::kBf16,        KvFormat::kInt8,
-                             KvFormat::kInt4, KvFormat::kRotatedInt4, KvFormat::kD4,
-                             KvFormat::kE8};
-constexpr KvFormat kRotated[] = {KvFormat::kRotatedInt4, KvFormat::kD4, KvFormat::kE8};
-
 std::vector<float> round_trip(KvFormat format, const std::vector<float>& x) {
   const auto size = static_cast<std::int64_t>(x.size());
   std::vector<std::byte> bytes(static_cast<std::size_t>(kv_vector_bytes(format, size)));
@@ -56,28 +51,34 @@ float largest(const std::vector<float>& x) {
 }
 
 TEST(KvFormat, NamesAreReadAsTheyAreWritten) {
-  for (const KvFormat format : kAll) EXPECT_EQ(parse_kv_format(kv_format_name(format)), format);
+  for (const KvFormat format : kKvFormats) {
+    EXPECT_EQ(parse_kv_format(kv_format_name(format)), format);
+  }
   EXPECT_EQ(parse_kv_format("q8"), std::nullopt);
+}
+
+TEST(KvFormat, RemovedTypesAreNeitherReadNorWritten) {
+  for (const std::string_view name : kRemovedKvTypes) {
+    EXPECT_TRUE(is_removed_kv_type(name));
+    EXPECT_EQ(parse_kv_format(name), std::nullopt) << name;
+  }
+  for (const auto& [name, type] : kKvTypes) EXPECT_FALSE(is_removed_kv_type(name)) << name;
 }
 
 TEST(KvFormat, TakesTheBytesThatAreDocumented) {
   EXPECT_EQ(kv_vector_bytes(KvFormat::kF32, 512), 2048);
   EXPECT_EQ(kv_vector_bytes(KvFormat::kBf16, 512), 1024);
   EXPECT_EQ(kv_vector_bytes(KvFormat::kInt8, 512), 516);
-  EXPECT_EQ(kv_vector_bytes(KvFormat::kInt4, 512), 288);
-  for (const KvFormat format : kRotated) EXPECT_EQ(kv_vector_bytes(format, 512), 260);
+  EXPECT_EQ(kv_vector_bytes(KvFormat::kE8, 512), 260);
 }
 
 TEST(KvFormat, SaysWhichHeadsItCanStore) {
   EXPECT_TRUE(kv_format_supports(KvFormat::kInt8, 17));
-  EXPECT_TRUE(kv_format_supports(KvFormat::kInt4, 96));
-  EXPECT_FALSE(kv_format_supports(KvFormat::kInt4, 40));
-  for (const KvFormat format : kRotated) {
-    EXPECT_TRUE(kv_format_supports(format, 8));
-    EXPECT_TRUE(kv_format_supports(format, 512));
-    EXPECT_FALSE(kv_format_supports(format, 96));
-    EXPECT_FALSE(kv_format_supports(format, 4));
-    EXPECT_FALSE(kv_format_supports(format, 1024));
+  for (const std::int64_t size : {8, 512}) {
+    EXPECT_TRUE(kv_format_supports(KvFormat::kE8, size));
+  }
+  for (const std::int64_t size : {4, 96, 1024}) {
+    EXPECT_FALSE(kv_format_supports(KvFormat::kE8, size));
   }
 }
 
@@ -107,85 +108,58 @@ TEST(KvFormat, Int8IsWithinHalfAStep) {
   }
 }
 
-// Steps are an eighth of the group's extreme (bf16: 2^-9 more or less); one opposite to the extreme
-// may lie a whole step above the highest code, and rounding the scale adds 8 * 2^-9 of a step.
-TEST(KvFormat, Int4IsWithinAStepOfItsGroup) {
-  std::mt19937 random(3);
-  for (int i = 0; i < 500; ++i) {
-    std::vector<float> x = normal_vector(random, 64, 1.0F);
-    x[40] = 30.0F;  // an outlier is the affair of its own group
-    const std::vector<float> y = round_trip(KvFormat::kInt4, x);
-    for (std::size_t begin = 0; begin < 64; begin += 32) {
-      const std::vector<float> group(x.begin() + begin, x.begin() + begin + 32);
-      for (std::size_t e = begin; e < begin + 32; ++e) {
-        EXPECT_LE(std::fabs(x[e] - y[e]), largest(group) / 8.0F * 1.02F) << e;
-      }
-    }
-  }
-}
-
 // At best 16 levels lose 0.0115 of the variance of a normal distribution (Max, "Quantizing for
-// minimum distortion", 1960: uniform); E8 gains 0.65 dB on that, D4 loses a little because only 18
-// of the 19.0 levels that 16 bits have room for are used. Outliers make nothing worse: they are
-// rotated.
-TEST(KvFormat, RotatedFormatsLoseWhatTheoryGivesThem) {
+// minimum distortion", 1960: uniform); E8 gains 0.65 dB on that. Outliers make nothing worse: they
+// are rotated.
+TEST(KvFormat, E8LosesWhatTheoryGivesIt) {
   std::mt19937 random(4);
-  const auto mean_squared_error = [&](KvFormat format, bool outlier) {
+  const auto mean_squared_error = [&](bool outlier) {
     double error = 0.0;
     constexpr int kVectors = 400;
     for (int i = 0; i < kVectors; ++i) {
       std::vector<float> x = normal_vector(random, 512, 3.0F);
       if (outlier) x[7] = 40.0F;
-      const double relative = relative_error(x, round_trip(format, x));
+      const double relative = relative_error(x, round_trip(KvFormat::kE8, x));
       error += relative * relative / kVectors;
     }
     return error;
   };
-  EXPECT_NEAR(mean_squared_error(KvFormat::kRotatedInt4, false), 0.0115, 0.0004);
-  EXPECT_NEAR(mean_squared_error(KvFormat::kD4, false), 0.0119, 0.0004);
-  EXPECT_NEAR(mean_squared_error(KvFormat::kE8, false), 0.0100, 0.0004);
-  // A group of 32 would lose all but its outlier.
-  for (const KvFormat format : kRotated) EXPECT_LT(mean_squared_error(format, true), 0.0119);
+  EXPECT_NEAR(mean_squared_error(false), 0.0100, 0.0004);
+  EXPECT_LT(mean_squared_error(true), 0.0119);
 }
 
 // Whatever is encoded, outliers and out-of-range blocks included, is decoded to lattice points: in
-// units of the scale every block is whole (or whole and a half, E8) with an even sum.
+// units of the scale every block is whole, or whole and a half, with an even sum.
 TEST(KvFormat, DecodedBlocksAreLatticePoints) {
   std::mt19937 random(5);
   constexpr std::int64_t kSize = 64;
-  for (const KvFormat format : {KvFormat::kD4, KvFormat::kE8}) {
-    const std::int64_t coordinates = format == KvFormat::kD4 ? 4 : 8;
-    const std::int64_t blocks = kSize / coordinates;
-    for (std::int64_t seen = 0; seen < 1'000'000; seen += blocks) {
-      std::vector<float> x = normal_vector(random, kSize, 1.0F);
-      if (seen % 3 == 0) x[seen % kSize] *= 100.0F;
-      std::vector<std::byte> bytes(static_cast<std::size_t>(kv_vector_bytes(format, kSize)));
-      encode_kv(format, x.data(), kSize, bytes.data());
-      // The scale 1 and a Hadamard transform undo the scale and the rotation.
-      const float one = 1.0F;
-      std::memcpy(bytes.data(), &one, sizeof(one));
-      std::vector<float> z(kSize);
-      decode_kv(format, bytes.data(), kSize, z.data());
-      hadamard_transform(z.data(), kSize);
-      for (std::int64_t b = 0; b < blocks; ++b) {
-        const double coset = std::fabs(z[b] - std::nearbyint(z[b])) > 0.25F ? 0.5 : 0.0;
-        double sum = 0.0;
-        for (std::int64_t i = 0; i < coordinates; ++i) {
-          const double c = z[i * blocks + b] - coset;
-          ASSERT_NEAR(c, std::nearbyint(c), 1e-4) << kv_format_name(format);
-          sum += std::nearbyint(c);
-        }
-        ASSERT_EQ(std::fmod(sum, 2.0), 0.0) << kv_format_name(format);
-        if (format == KvFormat::kD4) {
-          ASSERT_EQ(coset, 0.0);
-        }
+  constexpr std::int64_t kBlocks = kSize / 8;
+  for (std::int64_t seen = 0; seen < 1'000'000; seen += kBlocks) {
+    std::vector<float> x = normal_vector(random, kSize, 1.0F);
+    if (seen % 3 == 0) x[seen % kSize] *= 100.0F;
+    std::vector<std::byte> bytes(static_cast<std::size_t>(kv_vector_bytes(KvFormat::kE8, kSize)));
+    encode_kv(KvFormat::kE8, x.data(), kSize, bytes.data());
+    // The scale 1 and a Hadamard transform undo the scale and the rotation.
+    const float one = 1.0F;
+    std::memcpy(bytes.data(), &one, sizeof(one));
+    std::vector<float> z(kSize);
+    decode_kv(KvFormat::kE8, bytes.data(), kSize, z.data());
+    hadamard_transform(z.data(), kSize);
+    for (std::int64_t b = 0; b < kBlocks; ++b) {
+      const double coset = std::fabs(z[b] - std::nearbyint(z[b])) > 0.25F ? 0.5 : 0.0;
+      double sum = 0.0;
+      for (std::int64_t i = 0; i < 8; ++i) {
+        const double c = z[i * kBlocks + b] - coset;
+        ASSERT_NEAR(c, std::nearbyint(c), 1e-4);
+        sum += std::nearbyint(c);
       }
+      ASSERT_EQ(std::fmod(sum, 2.0), 0.0);
     }
   }
 }
 
 TEST(KvFormat, ZeroHugeAndDenormalVectorsSurvive) {
-  for (const KvFormat format : kAll) {
+  for (const KvFormat format : kKvFormats) {
     SCOPED_TRACE(std::string(kv_format_name(format)));
     EXPECT_EQ(round_trip(format, std::vector<float>(64, 0.0F)), std::vector<float>(64, 0.0F));
     std::mt19937 random(6);
@@ -205,7 +179,7 @@ TEST(KvFormat, ZeroHugeAndDenormalVectorsSurvive) {
 }
 
 TEST(KvFormat, NumbersThatAreNotFiniteAreNotHidden) {
-  for (const KvFormat format : kAll) {
+  for (const KvFormat format : kKvFormats) {
     for (const float bad :
          {std::numeric_limits<float>::quiet_NaN(), std::numeric_limits<float>::infinity()}) {
       std::vector<float> x(64, 1.0F);

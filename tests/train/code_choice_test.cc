@@ -18,8 +18,7 @@ TEST(CodeChoices, AreTheLongestThatFit) {
     found[choice.format] = {choice.rank, choice.bytes};
   }
   const std::map<KvFormat, std::pair<std::int64_t, std::int64_t>> expected = {
-      {KvFormat::kBf16, {34, 68}},         {KvFormat::kInt8, {64, 68}}, {KvFormat::kInt4, {96, 54}},
-      {KvFormat::kRotatedInt4, {128, 68}}, {KvFormat::kD4, {128, 68}},  {KvFormat::kE8, {128, 68}}};
+      {KvFormat::kBf16, {34, 68}}, {KvFormat::kInt8, {64, 68}}, {KvFormat::kE8, {128, 68}}};
   EXPECT_EQ(found, expected);
   for (const CodeChoice& choice : code_choices(68, 20)) EXPECT_LE(choice.rank, 20);
   EXPECT_TRUE(code_choices(1, 256).empty());
@@ -56,7 +55,7 @@ TEST(CodeChoices, RowsTakeTheBytesOfTheirFormat) {
   const std::vector<CapturedDocument> documents = {known.document};
   std::map<KvFormat, CodeChoice> rows;
   for (const CodeChoice& each : measure_rows(known.plan, documents)) rows[each.format] = each;
-  EXPECT_EQ(rows.size(), 5U);  // heads of 8 elements have no group of 32
+  EXPECT_EQ(rows.size(), 3U);
   EXPECT_EQ(rows[KvFormat::kBf16].bytes, 4 * 8 * 2);
   EXPECT_EQ(rows[KvFormat::kInt8].bytes, 4 * (8 + 4));
   EXPECT_EQ(rows[KvFormat::kE8].bytes, 4 * (8 / 2 + 4));

@@ -27,12 +27,6 @@ device::RowFormat row_format(KvFormat format) {
       return device::RowFormat::kBf16;
     case KvFormat::kInt8:
       return device::RowFormat::kInt8;
-    case KvFormat::kInt4:
-      return device::RowFormat::kInt4;
-    case KvFormat::kRotatedInt4:
-      return device::RowFormat::kRotatedInt4;
-    case KvFormat::kD4:
-      return device::RowFormat::kD4;
     case KvFormat::kE8:
       break;
   }
@@ -185,7 +179,7 @@ void CudaExecutor::store_prepared(PreparedRows& prepared, ConstRows keys, ConstR
   const device::CachedRows& cache = to.cache;
   const std::int64_t first = prepared.first * cache.num_kv_heads * cache.head_dim;
   const LaunchShape shape = {cache.num_kv_heads, to.sequences[to.num_sequences - 1].end, dev::kWarp,
-                             device::is_rotated(cache.format) ? device::kStoreWords : 0U};
+                             cache.format == device::RowFormat::kE8 ? device::kStoreWords : 0U};
   device::StoreParams parameters = {keys.data.address() + first, to, true, {}};
   if (cache.keys != nullptr) launch(Kernel::store, shape, &parameters);
   parameters.rows = values.data.address() + first;

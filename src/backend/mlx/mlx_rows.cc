@@ -9,15 +9,7 @@ namespace kakeya::mlx {
 namespace {
 
 constexpr int kScaleBytes = sizeof(float);
-constexpr int kGroup = static_cast<int>(kInt4Group);
-constexpr int kGroupScaleBytes = 2;  // of bf16
-
-constexpr int kHalfRadix = static_cast<int>(kD4Radix / 2);
-
-// Elements of a rotated format that share a code.
-int block_size(KvFormat format) {
-  return format == KvFormat::kE8 ? 8 : format == KvFormat::kD4 ? 4 : 2;
-}
+constexpr int kBlock = 8;  // elements that share a code of e8
 
 // Operations on one stream.
 class Coder {
@@ -26,19 +18,17 @@ class Coder {
 
   mx::array encode_int8(const mx::array& x) const;
   mx::array decode_int8(const mx::array& rows) const;
-  mx::array encode_int4(const mx::array& x) const;
-  mx::array decode_int4(const mx::array& rows) const;
-  mx::array encode_rotated(KvFormat format, const mx::array& x) const;
-  mx::array decode_rotated(KvFormat format, const mx::array& rows) const;
+  mx::array encode_e8(const mx::array& x) const;
+  mx::array decode_e8(const mx::array& rows) const;
 
  private:
-  // A vector [..., E] of a rotated format is B blocks of S elements, z [..., S, B]: a column each.
+  // A vector [..., E] as e8 is B blocks of kBlock elements, z [..., kBlock, B]: a column each.
   struct Points {
-    mx::array numbers;   // [..., S, B]
+    mx::array numbers;   // [..., kBlock, B]
     mx::array distance;  // from z, squared, [..., 1, B]
   };
   struct Blocks {
-    mx::array bytes;     // [..., B, S / 2]
+    mx::array bytes;     // [..., B, kBlock / 2]
     mx::array distance;  // [..., 1, B]
   };
   struct Coded {
@@ -70,14 +60,10 @@ class Coder {
   mx::array odd(const mx::array& x) const { return mx::remainder(x, number(2.0F), s_); }
   mx::array element(const mx::array& z, int index) const;
   mx::array with_last(const mx::array& z, const mx::array& last) const;
-  Points nearest_even(const mx::array& z, float low, float high) const;
-  Blocks encode_blocks(KvFormat format, const mx::array& z) const;
-  Blocks encode_e8(const mx::array& z) const;
-  Blocks encode_d4(const mx::array& z) const;
-  mx::array decode_blocks(KvFormat format, const mx::array& bytes) const;
-  mx::array decode_e8(const mx::array& bytes) const;
-  mx::array decode_d4(const mx::array& bytes) const;
-  Coded with_step(KvFormat format, const mx::array& y, const mx::array& step) const;
+  Points nearest_even(const mx::array& z) const;
+  Blocks encode_blocks(const mx::array& z) const;
+  mx::array decode_blocks(const mx::array& bytes) const;
+  Coded with_step(const mx::array& y, const mx::array& step) const;
 
   mx::Stream s_;
 };
@@ -128,40 +114,6 @@ mx::array Coder::decode_int8(const mx::array& rows) const {
   return mx::multiply(scale, mx::astype(codes, mx::float32, s_), s_);
 }
 
-mx::array Coder::encode_int4(const mx::array& x) const {
-  mx::Shape shape = x.shape();
-  shape.back() /= kGroup;
-  shape.push_back(kGroup);
-  const mx::array groups = mx::reshape(x, shape, s_);
-  const mx::array at = mx::argmax(mx::abs(groups, s_), -1, true, s_);
-  // Becomes -8, so that the scale may be negative.
-  const mx::array extreme = mx::where(mx::all(mx::isfinite(groups, s_), -1, true, s_),
-                                      mx::take_along_axis(groups, at, -1, s_), number(NAN), s_);
-  const mx::array stored = mx::astype(mx::divide(extreme, number(-8.0F), s_), mx::bfloat16, s_);
-  const mx::array scale = mx::astype(stored, mx::float32, s_);
-  const mx::array is_usable =
-      mx::logical_and(mx::isfinite(scale, s_), mx::not_equal(scale, number(0.0F), s_), s_);
-  const mx::array codes =
-      mx::where(is_usable, rounded(mx::divide(groups, scale, s_), -8.0F, 7.0F), number(0.0F), s_);
-  shape.pop_back();
-  shape.back() *= static_cast<int>(kInt4GroupBytes);
-  return mx::reshape(joined(stored, packed(codes, -1)), shape, s_);
-}
-
-mx::array Coder::decode_int4(const mx::array& rows) const {
-  mx::Shape shape = rows.shape();
-  shape.back() /= static_cast<int>(kInt4GroupBytes);
-  shape.push_back(static_cast<int>(kInt4GroupBytes));
-  const mx::array groups = mx::reshape(rows, shape, s_);
-  const mx::array scale =
-      mx::astype(mx::view(part(groups, 0, kGroupScaleBytes), mx::bfloat16, s_), mx::float32, s_);
-  const mx::array numbers =
-      mx::multiply(scale, unpacked(part(groups, kGroupScaleBytes, 0), -1), s_);
-  shape.pop_back();
-  shape.back() *= kGroup;
-  return mx::reshape(numbers, shape, s_);
-}
-
 mx::array Coder::turned(const mx::array& x) const {
   return mx::hadamard_transform(x, 1.0F / std::sqrt(static_cast<float>(x.shape(-1))), s_);
 }
@@ -181,14 +133,16 @@ mx::array Coder::with_last(const mx::array& z, const mx::array& last) const {
 
 // The nearest point as the reference finds it: each coordinate is rounded; if their sum is odd, the
 // one moves to its other neighbour that loses least by it.
-Coder::Points Coder::nearest_even(const mx::array& z, float low, float high) const {
-  const mx::array point = rounded(z, low, high);
+Coder::Points Coder::nearest_even(const mx::array& z) const {
+  constexpr float kLow = -8.0F;
+  constexpr float kHigh = 7.0F;
+  const mx::array point = rounded(z, kLow, kHigh);
   const mx::array residual = mx::subtract(z, point, s_);
   const mx::array step =
       mx::where(mx::greater_equal(residual, number(0.0F), s_), number(1.0F), number(-1.0F), s_);
   const mx::array beside = mx::add(point, step, s_);
-  const mx::array is_outside =
-      mx::logical_or(mx::greater(beside, number(high), s_), mx::less(beside, number(low), s_), s_);
+  const mx::array is_outside = mx::logical_or(mx::greater(beside, number(kHigh), s_),
+                                              mx::less(beside, number(kLow), s_), s_);
   const mx::array other = mx::where(is_outside, mx::subtract(point, step, s_), beside, s_);
   const mx::array squares = mx::square(residual, s_);
   const mx::array extra = mx::subtract(mx::square(mx::subtract(z, other, s_), s_), squares, s_);
@@ -201,11 +155,10 @@ Coder::Points Coder::nearest_even(const mx::array& z, float low, float high) con
           mx::add(mx::sum(squares, -2, true, s_), lost, s_)};
 }
 
-// Encodes blocks of E8. The last field's lowest bit would follow from the sum, and tells the coset
-// instead.
-Coder::Blocks Coder::encode_e8(const mx::array& z) const {
-  const Points whole = nearest_even(z, -8.0F, 7.0F);
-  const Points half = nearest_even(mx::subtract(z, number(0.5F), s_), -8.0F, 7.0F);
+// The last field's lowest bit would follow from the sum, and tells the coset instead.
+Coder::Blocks Coder::encode_blocks(const mx::array& z) const {
+  const Points whole = nearest_even(z);
+  const Points half = nearest_even(mx::subtract(z, number(0.5F), s_));
   const mx::array is_half = mx::less(half.distance, whole.distance, s_);
   const mx::array codes = mx::where(is_half, half.numbers, whole.numbers, s_);
   const mx::array last = element(codes, 7);
@@ -215,7 +168,7 @@ Coder::Blocks Coder::encode_e8(const mx::array& z) const {
           mx::minimum(half.distance, whole.distance, s_)};
 }
 
-mx::array Coder::decode_e8(const mx::array& bytes) const {
+mx::array Coder::decode_blocks(const mx::array& bytes) const {
   const mx::array codes = unpacked(columns(bytes), -2);
   const mx::array last = element(codes, 7);
   const mx::array coset = odd(last);
@@ -225,73 +178,26 @@ mx::array Coder::decode_e8(const mx::array& bytes) const {
   return mx::add(with_last(codes, own), mx::multiply(coset, number(0.5F), s_), s_);
 }
 
-Coder::Blocks Coder::encode_d4(const mx::array& z) const {
-  const Points points = nearest_even(z, -9.0F, 8.0F);
-  const mx::array digits = mx::add(points.numbers, number(9.0F), s_);
-  const mx::array radix = number(static_cast<float>(kD4Radix));
-  mx::array code = element(digits, 0);
-  for (const int i : {1, 2}) code = mx::add(mx::multiply(code, radix, s_), element(digits, i), s_);
-  const mx::array half = mx::floor(mx::multiply(element(digits, 3), number(0.5F), s_), s_);
-  code = mx::add(mx::multiply(code, number(static_cast<float>(kHalfRadix)), s_), half, s_);
-  const mx::array stored = mx::astype(columns(code), mx::uint16, s_);  // [..., B, 1]
-  return {bytes_of(stored), points.distance};
-}
-
-mx::array Coder::decode_d4(const mx::array& bytes) const {
-  const mx::array stored = mx::view(mx::contiguous(bytes, false, s_), mx::uint16, s_);
-  mx::array code = mx::astype(columns(stored), mx::int32, s_);  // [..., 1, B]
-  const auto next_digit = [&](int radix) {
-    const mx::array by(radix);
-    const mx::array digit = mx::remainder(code, by, s_);
-    code = mx::floor_divide(code, by, s_);
-    return digit;
-  };
-  const mx::array half = next_digit(kHalfRadix);
-  const mx::array third = next_digit(kD4Radix);
-  const mx::array second = next_digit(kD4Radix);
-  const mx::array sum = mx::add(mx::add(code, second, s_), third, s_);
-  const mx::array last =
-      mx::add(mx::multiply(half, mx::array(2), s_), mx::remainder(sum, mx::array(2), s_), s_);
-  const mx::array digits = mx::concatenate({code, second, third, last}, -2, s_);
-  return mx::subtract(mx::astype(digits, mx::float32, s_), number(9.0F), s_);
-}
-
-Coder::Blocks Coder::encode_blocks(KvFormat format, const mx::array& z) const {
-  if (format == KvFormat::kE8) return encode_e8(z);
-  if (format == KvFormat::kD4) return encode_d4(z);
-  const mx::array codes = rounded(mx::subtract(z, number(0.5F), s_), -8.0F, 7.0F);
-  const mx::array left = mx::subtract(mx::subtract(z, codes, s_), number(0.5F), s_);
-  return {columns(packed(codes, -2)), mx::sum(mx::square(left, s_), -2, true, s_)};
-}
-
-mx::array Coder::decode_blocks(KvFormat format, const mx::array& bytes) const {
-  if (format == KvFormat::kE8) return decode_e8(bytes);
-  if (format == KvFormat::kD4) return decode_d4(bytes);
-  return mx::add(unpacked(columns(bytes), -2), number(0.5F), s_);
-}
-
-Coder::Coded Coder::with_step(KvFormat format, const mx::array& y, const mx::array& step) const {
+Coder::Coded Coder::with_step(const mx::array& y, const mx::array& step) const {
   mx::Shape shape = y.shape();
-  const int size = block_size(format);
-  shape.back() = size;
-  shape.push_back(y.shape(-1) / size);
-  const Blocks blocks = encode_blocks(format, mx::reshape(mx::divide(y, step, s_), shape, s_));
+  shape.back() = kBlock;
+  shape.push_back(y.shape(-1) / kBlock);
+  const Blocks blocks = encode_blocks(mx::reshape(mx::divide(y, step, s_), shape, s_));
   mx::Shape bytes = y.shape();
   bytes.back() /= 2;
   const mx::array distance = mx::reshape(mx::sum(blocks.distance, -1, false, s_), step.shape(), s_);
   return {mx::reshape(blocks.bytes, bytes, s_), mx::multiply(distance, mx::square(step, s_), s_)};
 }
 
-mx::array Coder::encode_rotated(KvFormat format, const mx::array& x) const {
-  const float normal_step = format == KvFormat::kD4 ? kNormalStepD4 : kNormalStep;
-  const float reach = format == KvFormat::kE8 ? 7.5F : 8.0F;
+mx::array Coder::encode_e8(const mx::array& x) const {
   const mx::array most = largest(x);
   const mx::array y = turned(mx::divide(x, most, s_));
   const mx::array normal = mx::multiply(mx::sqrt(mx::mean(mx::square(y, s_), -1, true, s_), s_),
-                                        number(normal_step), s_);
-  const mx::array covering = mx::divide(mx::max(mx::abs(y, s_), -1, true, s_), number(reach), s_);
-  const Coded by_normal = with_step(format, y, normal);
-  const Coded by_covering = with_step(format, y, covering);
+                                        number(kE8NormalStep), s_);
+  const mx::array covering =
+      mx::divide(mx::max(mx::abs(y, s_), -1, true, s_), number(kE8Reach), s_);
+  const Coded by_normal = with_step(y, normal);
+  const Coded by_covering = with_step(y, covering);
   const mx::array covers = mx::less(by_covering.error, by_normal.error, s_);
   const mx::array step = mx::where(covers, covering, normal, s_);
   // Neither 0 nor NaN is above 0.
@@ -302,16 +208,15 @@ mx::array Coder::encode_rotated(KvFormat format, const mx::array& x) const {
   return joined(mx::where(has_codes, mx::multiply(step, most, s_), most, s_), bytes);
 }
 
-mx::array Coder::decode_rotated(KvFormat format, const mx::array& rows) const {
+mx::array Coder::decode_e8(const mx::array& rows) const {
   const mx::array scale = mx::view(part(rows, 0, kScaleBytes), mx::float32, s_);
   const mx::array bytes = part(rows, kScaleBytes, 0);
-  const int size = block_size(format);
   mx::Shape blocks = bytes.shape();
-  blocks.back() = 2 * bytes.shape(-1) / size;
-  blocks.push_back(size / 2);
+  blocks.back() = 2 * bytes.shape(-1) / kBlock;
+  blocks.push_back(kBlock / 2);
   mx::Shape vectors = bytes.shape();
   vectors.back() *= 2;
-  const mx::array z = decode_blocks(format, mx::reshape(bytes, blocks, s_));
+  const mx::array z = decode_blocks(mx::reshape(bytes, blocks, s_));
   return mx::multiply(turned(mx::reshape(z, vectors, s_)), scale, s_);
 }
 
@@ -327,12 +232,8 @@ mx::array encode_rows(KvFormat format, const mx::array& x, mx::Stream stream) {
   switch (format) {
     case KvFormat::kInt8:
       return coder.encode_int8(x);
-    case KvFormat::kInt4:
-      return coder.encode_int4(x);
-    case KvFormat::kRotatedInt4:
-    case KvFormat::kD4:
     case KvFormat::kE8:
-      return coder.encode_rotated(format, x);
+      return coder.encode_e8(x);
     case KvFormat::kF32:
     case KvFormat::kBf16:
       break;
@@ -345,12 +246,8 @@ mx::array decode_rows(KvFormat format, const mx::array& rows, mx::Stream stream)
   switch (format) {
     case KvFormat::kInt8:
       return coder.decode_int8(rows);
-    case KvFormat::kInt4:
-      return coder.decode_int4(rows);
-    case KvFormat::kRotatedInt4:
-    case KvFormat::kD4:
     case KvFormat::kE8:
-      return coder.decode_rotated(format, rows);
+      return coder.decode_e8(rows);
     case KvFormat::kF32:
     case KvFormat::kBf16:
       break;

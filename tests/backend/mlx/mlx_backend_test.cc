@@ -129,8 +129,7 @@ TEST(MlxRows, CodedRowsHaveTheBytesOfTheirFormat) {
   scale(2, 1e-37F);
   scale(3, 1e37F);
   rows[4 * kWidth + 3] = INFINITY;
-  for (const KvFormat format :
-       {KvFormat::kInt8, KvFormat::kInt4, KvFormat::kRotatedInt4, KvFormat::kD4, KvFormat::kE8}) {
+  for (const KvFormat format : {KvFormat::kInt8, KvFormat::kE8}) {
     KvRows kv = {.block_slots = kSlots,
                  .format = format,
                  .capacity = kSlots,
@@ -140,7 +139,7 @@ TEST(MlxRows, CodedRowsHaveTheBytesOfTheirFormat) {
     const DevicePointer<std::byte> block = device(stored.data());
     kv.values = &block;
     machine.store({}, rows_of(rows, kWidth), 0, kv);
-    const bool is_rotated = format >= KvFormat::kRotatedInt4;
+    const bool is_rotated = format == KvFormat::kE8;
     std::int64_t different = 0;
     for (std::int64_t vector = 0; vector < kSlots * kHeads; ++vector) {
       const float* x = rows.data() + vector * kHeadDim;
@@ -149,7 +148,7 @@ TEST(MlxRows, CodedRowsHaveTheBytesOfTheirFormat) {
       encode_kv(format, x, kHeadDim, expected.data());
       std::vector<float> back(kHeadDim);
       decode_kv(format, got, kHeadDim, back.data());
-      if (vector == 4 * kHeads) {  // any NaN will do; groups of 32 have scales of their own
+      if (vector == 4 * kHeads) {  // any NaN will do
         EXPECT_TRUE(std::isnan(back[3])) << kv_format_name(format);
         continue;
       }
@@ -304,8 +303,8 @@ TEST(MlxPasses, CodedAndRestoredRowsNeedNoHelp) {
     KvType codes;
   };
   for (const Formats& formats :
-       {Formats{KvType::kInt8, KvType::kRotatedInt4, Evicted::kRestore, KvType::kInt4},
-        Formats{KvType::kE8, KvType::kD4, Evicted::kDrop, KvType::kE8}}) {
+       {Formats{KvType::kInt8, KvType::kE8, Evicted::kRestore, KvType::kInt8},
+        Formats{KvType::kE8, KvType::kInt8, Evicted::kDrop, KvType::kE8}}) {
     const auto engine = EngineImpl::open({.model_dir = KAKEYA_DEMO_MODEL,
                                           .backend = "mlx",
                                           .session = {.context = 256,

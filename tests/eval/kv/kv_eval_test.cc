@@ -154,6 +154,15 @@ TEST(KvModes, AreChosenInTheOrderOfTheTable) {
   EXPECT_THAT(choose_kv_modes({"f64"}).error().message(), HasSubstr("no mode 'f64'"));
 }
 
+TEST(KvModes, RemovedOnesAreKnownToReportsAlone) {
+  for (const char* name : {"int4", "int4r", "d4", "int4r-full"}) {
+    EXPECT_THAT(choose_kv_modes({name}).error().message(), HasSubstr(" was removed")) << name;
+    EXPECT_TRUE(choose_kv_modes({name}, former_kv_modes()).has_value()) << name;
+  }
+  EXPECT_EQ(choose_kv_modes({"e8"})->size(), 1U);
+  EXPECT_EQ(choose_kv_modes({"e8"}, former_kv_modes())->size(), 2U);  // beside its control
+}
+
 PromptSet set_of(std::vector<TokenId> ids) {
   return {.name = "set", .prompts = {{.id = "text", .ids = std::move(ids), .answer = {}}}};
 }

@@ -278,7 +278,7 @@ Report made_session_report(const Report& report) {
   std::set<std::string> names;
   for (const Report& mode : report.value("modes", Report::array())) {
     const auto known =
-        std::ranges::find(kv_modes(), mode["mode"].get<std::string>(), &KvMode::name);
+        std::ranges::find(former_kv_modes(), mode["mode"].get<std::string>(), &KvMode::name);
     if (!known->projection.empty()) names.insert(known->projection);
   }
   made["projections"] = Report::array();

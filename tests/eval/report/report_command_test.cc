@@ -5,8 +5,10 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <fstream>
 #include <functional>
+#include <iterator>
 #include <limits>
 #include <string>
 #include <utility>
@@ -124,6 +126,26 @@ TEST(ReportCommand, OptionsAreThoseOfTheCommand) {
       "provenance");
 }
 
+// Kept reports have modes that were removed, and e8 with a control. A report of today has neither.
+TEST(ReportCommand, ModesAreThoseOfTheReportsTime) {
+  const Report kept = kept_report("kv-codes-smollm2");
+  EXPECT_THAT(check_report(kept), IsEmpty());
+  expect_found({{"modes/5/control", kept, [](Report& r) { r["modes"][5].erase("control"); }}},
+               "same-run");
+  Report today = kept;
+  const auto erase = [](Report& modes) {
+    for (int i = 0; i < 3; ++i) modes.erase(2);
+  };
+  erase(today["modes"]);
+  today["modes"][2].erase("control");
+  for (Report& text : today["texts"]) erase(text["modes"]);
+  *std::next(std::ranges::find(today["command"], Report("--modes"))) =
+      "exact,int8,e8,k6v6,k5v5,k4v4,k4v4-last,k3v3,k2v2,drop-512";
+  EXPECT_THAT(check_report(today), IsEmpty());
+  expect_found({{"modes/2/control", today, [](Report& r) { r["modes"][2]["control"] = "int8"; }}},
+               "same-run");
+}
+
 // Every flag of sessions, and every kind of report that has an engine.
 TEST(ReportCommand, SessionsAreThoseOfTheCommand) {
   const Report perplexity = made_session_report(kept_report("perplexity"));
@@ -138,7 +160,7 @@ TEST(ReportCommand, SessionsAreThoseOfTheCommand) {
   for (const char* name : {"spec", "kv", "niah", "kl", "overlap", "gsm8k", "longrun", "multitenant",
                            "drafter-parity"}) {
     expect_found({{"session/kv_full", made_session_report(kept_report(name)),
-                   [](Report& r) { r["session"]["kv_full"] = "int4"; }},
+                   [](Report& r) { r["session"]["kv_full"] = "e8"; }},
                   {"session/chunk", made_session_report(kept_report(name)),
                    [](Report& r) { r["session"]["chunk"] = 64; }}},
                  "provenance");

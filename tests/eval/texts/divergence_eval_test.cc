@@ -59,7 +59,7 @@ TEST(DivergenceEval, CoarserKeysAndValuesAreFurtherAway) {
   const auto logprobs = test::golden_floats(file, "0.token_logprobs");
   for (const float logprob : logprobs) nll -= static_cast<double>(logprob);
   double last = 0.0;
-  for (const KvType kv : {KvType::kBf16, KvType::kInt8, KvType::kInt4}) {
+  for (const KvType kv : {KvType::kBf16, KvType::kInt8, KvType::kE8}) {
     const auto other = open_demo(Compute::kF32, kv);
     const auto report = evaluate_divergence(*exact, *other, text, length, {}).value();
     const DivergenceTotals totals = divergence_totals(report.windows);

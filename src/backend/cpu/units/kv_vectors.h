@@ -30,51 +30,6 @@ inline void decode_int8(const std::byte* bytes, Index size, float* out) {
   for (Index i = 0; i < size; ++i) out[i] = scale * static_cast<float>(codes[i]);
 }
 
-inline void decode_int4(const std::byte* bytes, Index size, float* out) {
-  for (Index group = 0; group < size; group += kInt4Group, bytes += kInt4GroupBytes) {
-    std::uint16_t upper;
-    __builtin_memcpy(&upper, bytes, sizeof(upper));
-    const std::uint32_t bits = static_cast<std::uint32_t>(upper) << 16;
-    float scale;
-    __builtin_memcpy(&scale, &bits, sizeof(scale));
-    const auto* codes = reinterpret_cast<const std::uint8_t*>(bytes + sizeof(upper));
-    for (Index i = 0; i < kInt4Group / 2; ++i) {
-      out[group + i] = scale * static_cast<float>(static_cast<int>(codes[i] & 15) - 8);
-      out[group + i + kInt4Group / 2] =
-          scale * static_cast<float>(static_cast<int>(codes[i] >> 4) - 8);
-    }
-  }
-}
-
-inline void decode_rotated_int4(const std::byte* bytes, Index size, float* out) {
-  const auto* codes = reinterpret_cast<const std::uint8_t*>(bytes);
-  const Index half = size / 2;
-  for (Index i = 0; i < half; ++i) {
-    out[i] = static_cast<float>(static_cast<int>(codes[i] & 15)) - 7.5F;
-    out[i + half] = static_cast<float>(static_cast<int>(codes[i] >> 4)) - 7.5F;
-  }
-}
-
-inline void decode_d4(const std::byte* bytes, Index size, float* out) {
-  constexpr std::uint16_t kRadix = kD4Radix;
-  const Index blocks = size / 4;
-  for (Index b = 0; b < blocks; ++b) {
-    std::uint16_t code;
-    __builtin_memcpy(&code, bytes + 2 * b, sizeof(code));
-    const auto three = static_cast<std::uint16_t>(code / (kRadix / 2));
-    const auto two = static_cast<std::uint16_t>(three / kRadix);
-    const auto c0 = static_cast<std::uint16_t>(two / kRadix);
-    const auto c1 = static_cast<std::uint16_t>(two - c0 * kRadix);
-    const auto c2 = static_cast<std::uint16_t>(three - two * kRadix);
-    const auto c3 =
-        static_cast<std::uint16_t>((code - three * (kRadix / 2)) * 2 + ((c0 + c1 + c2) & 1));
-    out[b] = static_cast<float>(c0 - 9);
-    out[b + blocks] = static_cast<float>(c1 - 9);
-    out[b + 2 * blocks] = static_cast<float>(c2 - 9);
-    out[b + 3 * blocks] = static_cast<float>(c3 - 9);
-  }
-}
-
 inline void decode_e8(const std::byte* bytes, Index size, float* out) {
   const Index blocks = size / 8;
   for (Index b = 0; b < blocks; ++b) {
@@ -140,21 +95,10 @@ inline void decode_vector(
     case KvFormat::kInt8:
       decode_int8(bytes, size, out);
       break;
-    case KvFormat::kInt4:
-      decode_int4(bytes, size, out);
-      break;
-    case KvFormat::kRotatedInt4:
-      decode_rotated_int4(bytes + kScaleBytes, size, out);
-      break;
-    case KvFormat::kD4:
-      decode_d4(bytes + kScaleBytes, size, out);
-      break;
     case KvFormat::kE8:
       decode_e8(bytes + kScaleBytes, size, out);
+      rotate_back(out, size, load_scale(bytes) / __builtin_sqrtf(static_cast<float>(size)));
       break;
-  }
-  if (format == KvFormat::kRotatedInt4 || format == KvFormat::kD4 || format == KvFormat::kE8) {
-    rotate_back(out, size, load_scale(bytes) / __builtin_sqrtf(static_cast<float>(size)));
   }
   for (Index i = size; i < padded; ++i) out[i] = 0.0F;
 }

@@ -139,7 +139,9 @@ struct StoredRows {
                                        : kStored == Stored::kOneBf16Vector;
   }
   KAKEYA_DEVICE bool keys_stay_rotated() const { return values_stay_rotated() && !makes_keys(); }
-  KAKEYA_DEVICE bool values_stay_rotated() const { return !kBf16 && is_rotated(p.cache.format); }
+  KAKEYA_DEVICE bool values_stay_rotated() const {
+    return !kBf16 && p.cache.format == RowFormat::kE8;
+  }
 
   KAKEYA_DEVICE void multiply_by_norm(float (&x)[kHeld]) const {
     const dev::Global<const float> norm(p.k_norm);

@@ -159,7 +159,7 @@ struct RopeParams {
 };
 
 // KvFormat.
-enum class RowFormat : std::int32_t { kF32, kBf16, kInt8, kInt4, kRotatedInt4, kD4, kE8 };
+enum class RowFormat : std::int32_t { kF32, kBf16, kInt8, kE8 };
 
 // KvRows, with the tables of its blocks on the device.
 struct CachedRows {

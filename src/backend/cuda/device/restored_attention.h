@@ -67,7 +67,7 @@ struct RestoringRows {
   KAKEYA_DEVICE void load_code(std::int64_t position, const std::uint64_t* blocks) const {
     const std::uint64_t address = vector_address(p.codes, blocks, position, 0);
     const int rank = static_cast<int>(p.codes.head_dim);
-    if (is_rotated(p.codes.format)) {
+    if (p.codes.format == RowFormat::kE8) {
       const Held held(rank);
       float code[kHeld] = {};
       load_vector(held, p.codes, address, false, code);

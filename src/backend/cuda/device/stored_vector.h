@@ -50,7 +50,7 @@ class StoredVector {
         bytes_(reinterpret_cast<const std::uint8_t*>(address)),
         halves_(reinterpret_cast<const std::uint16_t*>(address)),
         words_(reinterpret_cast<const std::uint32_t*>(address)) {
-    if (is_rotated(format)) scale_ = dev::float_of(words_.load(0));
+    if (format == RowFormat::kE8) scale_ = dev::float_of(words_.load(0));
     if (format != RowFormat::kInt8) return;
     // Not aligned where heads have an odd size.
     std::uint32_t bits = 0;
@@ -70,33 +70,14 @@ class StoredVector {
         return bf16_to_float(halves_.load(e));
       case RowFormat::kInt8:
         return scale_ * static_cast<float>(static_cast<std::int8_t>(bytes_.load(4 + e)));
-      case RowFormat::kInt4:
-        return load_int4(e);
-      case RowFormat::kRotatedInt4:
-      case RowFormat::kD4:
       case RowFormat::kE8:
         break;
     }
-    const int blocks = size_ / block_elements(format_);
-    return coordinate(format_, load_code(e % blocks), e / blocks);
+    const int blocks = size_ / kE8Block;
+    return e8_coordinate(words_.load(1 + e % blocks), e / blocks);
   }
 
  private:
-  KAKEYA_DEVICE float load_int4(int e) const {
-    const int group = e / 32 * 18;
-    const int i = e % 32;
-    const unsigned fields = bytes_.load(group + 2 + i % 16);
-    const int code = static_cast<int>(i < 16 ? fields & 15U : fields >> 4) - 8;
-    return bf16_to_float(halves_.load(group / 2)) * static_cast<float>(code);
-  }
-
-  // The code of a block, behind the four bytes of the scale.
-  KAKEYA_DEVICE std::uint32_t load_code(int block) const {
-    if (format_ == RowFormat::kE8) return words_.load(1 + block);
-    if (format_ == RowFormat::kD4) return halves_.load(2 + block);
-    return bytes_.load(4 + block);
-  }
-
   RowFormat format_;
   int size_;
   dev::Global<const std::uint8_t> bytes_;
@@ -118,7 +99,7 @@ KAKEYA_DEVICE void load_vector(const Held& held,
     const int e = held.element(k);
     x[k] = e < 0 ? 0.0F : stored.load(e);
   }
-  if (!is_rotated(rows.format)) return;
+  if (rows.format != RowFormat::kE8) return;
   if (!stays_rotated) hadamard(held, x);
   KAKEYA_UNROLL
   for (int k = 0; k < kHeld; ++k) {
