@@ -61,7 +61,8 @@ LengthPolicy::Candidate LengthPolicy::best_of(const DraftOffer& offer,
   double tokens = 1.0;
   bool was_refused = false;
   const auto usual = static_cast<std::int64_t>(std::ceil(2.0 * outlook.usual)) + 1;
-  for (std::int64_t n = 1; n <= std::min(most, std::max(known.limit, usual)); ++n) {
+  const std::int64_t longest = offer.long_match ? most : std::max(known.limit, usual);
+  for (std::int64_t n = 1; n <= std::min(most, longest); ++n) {
     const auto d = static_cast<std::size_t>(n - 1);
     const double lately = outlook.prior[d] < 0.0 ? acceptance : outlook.prior[d];
     const double prior = std::max(kLeastPrior, lately);
@@ -74,8 +75,10 @@ LengthPolicy::Candidate LengthPolicy::best_of(const DraftOffer& offer,
     if (kReturn * outlook.context > remaining * (1.0 - cost)) continue;
     const double with_context = cost + outlook.context / remaining;
     if (with_context >= best.cost) continue;
-    was_refused = extra > room;
-    if (was_refused) continue;
+    if (extra > room) {
+      was_refused = true;
+      continue;
+    }
     best.cost = with_context;
     best.extra = extra;
     best.plan = {.length = n, .reason = DraftReason::kGain};

@@ -6,13 +6,14 @@
 // where a_d is how often draft d is right where those before it were, and extra(n) what n drafts
 // cost beyond a plain step. Of all offers the best n is drafted that the request's ledger has room
 // for; where nothing is thought to win, a block of three now and then finds out. A request's first
-// blocks of a class are short: n is at most twice what it, or late rounds of others, saw accepted.
+// blocks of a class are short: n is at most one more than twice what the request, or usually late
+// rounds of others, had accepted at once; but where n-grams match at length.
 //
-// A draft is made only if what a drafter's drafts, or all others, have lost and extra(n)
-// stay within a stake and half a percent of the tokens, and a round loses at most extra(n). So a
-// request of n tokens takes at most n + n/200 + B plain steps for each kind, whatever ran before
-// it. B is kMostBlocks blocks of three at most, one where drafting has not paid lately. A drafter
-// whose context has to be made first comes on top, once: it drafts if the rest of the request is
+// A draft is made only if what a drafter's drafts, or all others, have lost and extra(n) stay
+// within a stake and half a percent of the tokens, and a round loses at most extra(n). So a request
+// of n tokens takes at most n + n/200 + B plain steps for each kind, whatever ran before it. B is
+// one block of three at first, and up to kMostBlocks where late requests gained. A drafter whose
+// context has to be made first comes on top, once: it drafts if the rest of the request is
 // thought to gain kReturn times that.
 #pragma once
 
