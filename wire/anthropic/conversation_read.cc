@@ -146,6 +146,27 @@ bool is_of_type(const Json& block, const char* type) {
   return block.is_object() && block.contains("type") && block["type"] == type;
 }
 
+// A line of Claude Code's about itself, other in each request: no prompt would begin like the one
+// before it.
+bool is_attribution(const Json& block) {
+  const Json text = is_of_type(block, "text") ? block.value("text", Json()) : Json();
+  return text.is_string() &&
+         text.get_ref<const std::string&>().starts_with("x-anthropic-billing-header:");
+}
+
+// "system": a text, or blocks, of which attributions are left out.
+void read_system_field(JsonReader& reader, const Json& system, std::vector<ChatMessage>& out) {
+  ChatMessage message = {.role = "system", .content = ""};
+  bool is_said = !system.is_array() || system.empty();
+  if (is_said) read_content(reader, &system, "system", message);
+  for (std::size_t i = 0; system.is_array() && i < system.size(); ++i) {
+    if (is_attribution(system[i])) continue;
+    is_said = true;
+    read_block(reader, system[i], fmt::format("system[{}]", i), message);
+  }
+  if (is_said) out.push_back(std::move(message));
+}
+
 // An assistant's blocks, `text` being theirs.
 void read_blocks(JsonReader& reader,
                  const Json& content,
@@ -290,9 +311,7 @@ void read_conversation(JsonReader& reader,
                        std::string_view text,
                        service::AnswerRequest& out) {
   if (const Json* system = reader.find(body, "system")) {
-    ChatMessage& message = out.messages.emplace_back();
-    message.role = "system";
-    read_content(reader, system, "system", message);
+    read_system_field(reader, *system, out.messages);
   }
   const Json* messages = reader.find(body, "messages");
   if (messages == nullptr || !messages->is_array() || messages->empty() ||

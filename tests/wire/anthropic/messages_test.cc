@@ -282,6 +282,19 @@ TEST(MessagesRead, TakesTheSystemsWordsBetweenTheOthers) {
             std::string::npos);
 }
 
+// Claude Code begins with a line that differs in each request, and so would every prompt.
+TEST(MessagesRead, LeavesOutTheLineThatDiffersEachTime) {
+  const std::string user = R"({"role":"user","content":"a"})";
+  const std::string line =
+      R"({"type":"text","text":"x-anthropic-billing-header: cc_version=2; cch=36ee5;"})";
+  const std::string words = R"({"type":"text","text":"s"})";
+  EXPECT_EQ(messages_of(user, R"(,"system":[)" + line + "," + words + "]"), "system:s\nuser:a\n");
+  EXPECT_EQ(messages_of(user, R"(,"system":[)" + line + "]"), "user:a\n");
+  EXPECT_EQ(messages_of(user, R"(,"system":[])"), "system:\nuser:a\n");
+  EXPECT_THAT(messages_of(user, R"(,"system":[)" + line + R"(,{"type":"image"}])"),
+              testing::StartsWith("system[1]: "));
+}
+
 TEST(MessagesRead, ReadsHowMuchIsToBeThought) {
   const auto read = [](const std::string& fields) {
     return read_messages_request(R"({"max_tokens":9,"messages":[{"role":"user","content":"a"}],)" +
