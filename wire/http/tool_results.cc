@@ -42,9 +42,26 @@ struct OpenCalls {
   }
 };
 
+// Leaves out results that stand in front of all that was said, and gives their number. Clients that
+// keep the last messages alone cut off the calls before them. A tool's name is enough where results
+// are known by it. Of results alone nothing is left out.
+std::size_t leave_out_cut(ResultsBy by, std::vector<ChatMessage>& messages) {
+  const auto said = std::ranges::find_if(messages, [](const ChatMessage& message) {
+    return message.role != "system" && message.role != "tool";
+  });
+  if (said == messages.end()) return 0;
+  const auto kept = std::remove_if(messages.begin(), said, [by](const ChatMessage& message) {
+    return message.role == "tool" && (by == ResultsBy::kId || message.name.empty());
+  });
+  const auto count = static_cast<std::size_t>(said - kept);
+  messages.erase(kept, said);
+  return count;
+}
+
 }  // namespace
 
 void match_results(JsonReader& reader, ResultsBy by, std::vector<ChatMessage>& messages) {
+  const std::size_t left_out = leave_out_cut(by, messages);
   OpenCalls open;
   for (std::size_t index = 0; index < messages.size(); ++index) {
     ChatMessage& message = messages[index];
@@ -53,7 +70,7 @@ void match_results(JsonReader& reader, ResultsBy by, std::vector<ChatMessage>& m
               .answered = std::vector<bool>(message.tool_calls.size())};
       continue;
     }
-    const std::string where = fmt::format("messages[{}]", index);
+    const std::string where = fmt::format("messages[{}]", index + left_out);
     if (by == ResultsBy::kId && open.calls == nullptr) {
       return reader.refuse(where, "a message of role tool behind one with tool_calls",
                            "none before it");

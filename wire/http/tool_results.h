@@ -15,7 +15,8 @@ enum class ResultsBy : std::uint8_t { kId, kName };
 
 // Gives each message of role tool the id and the name of its call, where it does not say them:
 // templates want either. One that says neither answers the first call that no other one answers.
-// Refuses, by its place among `messages`, one that answers no call.
+// Leaves out those in front of all that was said, whose calls a client has cut off. Refuses, by its
+// place among `messages`, another one that answers no call.
 void match_results(JsonReader& reader, ResultsBy by, std::vector<ChatMessage>& messages);
 
 }  // namespace kakeya::wire

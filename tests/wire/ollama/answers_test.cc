@@ -93,6 +93,26 @@ TEST(OllamaRead, NamesTheToolOfAResult) {
             "messages[2].tool_call_id");
 }
 
+// Home Assistant keeps the last messages by their number, whatever they are.
+TEST(OllamaRead, LeavesOutResultsWhoseCallsWereCutOff) {
+  const auto read = [](const std::string& messages) {
+    return read_chat(R"({"messages":[)" + messages + "]}", kContext);
+  };
+  const std::string system = R"({"role":"system","content":"s"},)";
+  const std::string result = R"({"role":"tool","content":"r"},)";
+  const std::string user = R"({"role":"user","content":"q"})";
+  const auto request = read(system + result + result + user);
+  ASSERT_TRUE(request) << request.error().message;
+  ASSERT_EQ(request->messages.size(), 2u);
+  EXPECT_EQ(request->messages[0].role, "system");
+  EXPECT_EQ(request->messages[1].content, "q");
+  // A tool's name says enough.
+  EXPECT_EQ(read(R"({"role":"tool","content":"r","tool_name":"f"},)" + user)->messages.size(), 2u);
+  // Elsewhere a result without a call is a mistake, which keeps its place.
+  EXPECT_EQ(read(system + result + user + "," + result + user).error().parameter,
+            "messages[3].tool_name");
+}
+
 TEST(OllamaRead, RefusesByName) {
   const std::pair<const char*, const char*> refused[] = {
       {R"("options":{"mirostat":2})", "options.mirostat"},

@@ -204,6 +204,19 @@ TEST(OpenaiRead, NamesTheToolOfAResult) {
   EXPECT_EQ(names(bare + bare + bare), "messages[4].tool_call_id");
 }
 
+TEST(OpenaiRead, LeavesOutResultsWhoseCallsWereCutOff) {
+  const std::string result = R"({"role":"tool","content":"r","tool_call_id":"c1"},)";
+  const std::string user = R"({"role":"user","content":"q"})";
+  const auto request = read_chat_request(R"({"messages":[)" + result + user + "]}");
+  ASSERT_TRUE(request.has_value()) << request.error().message;
+  ASSERT_EQ(request->messages.size(), 1u);
+  EXPECT_EQ(request->messages[0].content, "q");
+  EXPECT_EQ(read_chat_request(R"({"messages":[)" + result + user + "," + result + user + "]}")
+                .error()
+                .parameter,
+            "messages[2]");
+}
+
 // A field that would make another answer is done or refused, in chats and in completions.
 TEST(OpenaiRead, RefusesByNameWhatItDoesNotDo) {
   const std::pair<const char*, const char*> kAsked[] = {{"structural_tag", "{\"a\":1}"},
