@@ -11,6 +11,7 @@
 
 #include "wire/http/history.h"
 #include "wire/openai/conversation_read.h"
+#include "wire/openai/tool_names.h"
 
 namespace kakeya::openai {
 namespace {
@@ -139,7 +140,9 @@ void ItemReader::reasoning(const Json& item, const std::string& where) {
 void ItemReader::call(const Json& item, const std::string& where) {
   ToolCall added;
   added.id = text(item, "call_id", where);
-  added.name = text(item, "name", where);
+  const std::string space =
+      reader_.find(item, "namespace") == nullptr ? "" : text(item, "namespace", where);
+  added.name = shown_name(space, text(item, "name", where));
   // A tool of another provider takes a text, which is no JSON.
   added.arguments = item.value("type", Json()) == "custom_tool_call"
                         ? Json({{"input", text(item, "input", where)}}).dump()

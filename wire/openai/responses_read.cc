@@ -221,7 +221,8 @@ void repeat_tools(const Json& body, std::string_view text, ResponseWish& out) {
       choice = "required";
       break;
     case ToolChoice::kNamed:
-      choice = {{"type", "function"}, {"name", out.answer.tool_name}};
+      choice = {{"type", "function"}, {"name", (*asked)["name"]}};
+      if (asked->contains("namespace")) choice["namespace"] = (*asked)["namespace"];
       break;
   }
   out.repeated["parallel_tool_calls"] = out.answer.parallel_tool_calls;
@@ -279,7 +280,7 @@ service::Outcome<ResponseWish> read_response_request(std::string_view body,
     wish.conversation = before->messages;
   }
   ItemReader(reader, find, wish.conversation).read_input(*parsed);
-  read_flat_tools(reader, *parsed, body, wish.answer);
+  wish.tools = read_flat_tools(reader, *parsed, body, wish.answer);
   read_sampling(reader, *parsed, wish.answer.sampling);
   read_reasoning(reader, *parsed, wish);
   read_thought_budget(reader, *parsed, wish.answer.thought_budget);

@@ -11,6 +11,7 @@
 #include "service/answer_request.h"
 #include "service/refusal.h"
 #include "wire/openai/responses_store.h"
+#include "wire/openai/tool_names.h"
 
 namespace kakeya::openai {
 
@@ -18,7 +19,8 @@ struct ResponseWish {
   service::AnswerRequest answer = {};
   bool store = true;                           // the response is kept
   std::vector<ChatMessage> conversation = {};  // without instructions, if the response is kept
-  nlohmann::ordered_json repeated = {};        // fields of the request that the response repeats
+  ClientTools tools = {};
+  nlohmann::ordered_json repeated = {};  // fields of the request that the response repeats
 };
 
 // Body of POST /v1/responses. Errors: kNotFound for a previous response that `find` has not

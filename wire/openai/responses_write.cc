@@ -61,8 +61,14 @@ ordered_json ResponsesWriter::part_of(const Item& item) {
 
 ordered_json ResponsesWriter::json_of(const Item& item) {
   if (item.kind == Kind::kCall) {
-    return {{"id", item.id},           {"type", "function_call"}, {"status", item.status},
-            {"call_id", item.call_id}, {"name", item.name},       {"arguments", item.text}};
+    ordered_json call = {{"id", item.id},
+                         {"type", "function_call"},
+                         {"status", item.status},
+                         {"call_id", item.call_id},
+                         {"name", item.tool.name}};
+    if (!item.tool.space.empty()) call["namespace"] = item.tool.space;
+    call["arguments"] = item.text;
+    return call;
   }
   ordered_json content = ordered_json::array();
   const bool is_begun = item.status != std::string_view("in_progress");
@@ -116,6 +122,9 @@ void ResponsesWriter::open(Kind kind, const service::ToolCallPiece* call) {
   if (call != nullptr) {
     item.call_id = "call_" + call->id;
     item.name = call->name;
+    // A call of a tool that the request has not is a call.
+    const auto tool = tools_.find(call->name);
+    item.tool = tool == tools_.end() ? ClientTool{.name = call->name} : tool->second;
   }
   is_open_ = true;
   add_event("response.output_item.added",
@@ -140,7 +149,7 @@ void ResponsesWriter::close(const char* status) {
       break;
     case Kind::kCall:
       add_part_event("response.function_call_arguments.done",
-                     {{"name", item.name}, {"arguments", item.text}});
+                     {{"name", item.tool.name}, {"arguments", item.text}});
       break;
   }
   if (item.kind != Kind::kCall) {

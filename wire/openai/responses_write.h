@@ -14,6 +14,7 @@
 #include "service/refusal.h"
 #include "wire/http/answer_writer.h"
 #include "wire/openai/responses_store.h"
+#include "wire/openai/tool_names.h"
 
 namespace kakeya::openai {
 
@@ -25,18 +26,21 @@ class ResponsesWriter final : public wire::AnswerWriter {
   using Keep = std::function<void(StoredResponse)>;
 
   // `id`: "resp_" and more, of which items' ids are made. `created`: Unix time. `repeated`: fields
-  // of the request that the response has too. The tokenizer must outlive it.
+  // of the request that the response has too. `tools`: those of the request, which calls name as it
+  // does. The tokenizer must outlive it.
   ResponsesWriter(const Tokenizer& tokenizer,
                   std::string id,
                   std::string model,
                   std::int64_t created,
                   nlohmann::ordered_json repeated,
+                  ClientTools tools,
                   Keep keep)
       : tokenizer_(tokenizer),
         id_(std::move(id)),
         model_(std::move(model)),
         created_(created),
         repeated_(std::move(repeated)),
+        tools_(std::move(tools)),
         keep_(std::move(keep)) {}
 
   // response.created, response.in_progress; response.output_item.added ... .done of each item;
@@ -57,7 +61,8 @@ class ResponsesWriter final : public wire::AnswerWriter {
     std::string id;
     std::string text = {};  // of a call, its arguments
     std::string call_id = {};
-    std::string name = {};
+    std::string name = {};  // as the model is shown it
+    ClientTool tool = {};   // as the client names it
     const char* status = "in_progress";
     // Log-probabilities of a message's tokens.
     nlohmann::ordered_json logprobs = nlohmann::ordered_json::array();
@@ -90,6 +95,7 @@ class ResponsesWriter final : public wire::AnswerWriter {
   const std::string model_;
   const std::int64_t created_;
   const nlohmann::ordered_json repeated_;
+  const ClientTools tools_;
   const Keep keep_;
   std::vector<Item> items_ = {};
   bool is_open_ = false;  // the last item

@@ -75,9 +75,10 @@ bool serve_response(Exchange& exchange) {
     exchange.service().log().add(service::LogLevel::kWarn, "a response was not kept",
                                  {{"id", prepared->id}, {"why", kept.error().message()}});
   };
-  ResponsesWriter writer(
-      exchange.service().tokenizer(), prepared->id, exchange.service().options().model_name,
-      unix_time(), std::move(wish->repeated), wish->store ? ResponsesWriter::Keep(keep) : nullptr);
+  ResponsesWriter writer(exchange.service().tokenizer(), prepared->id,
+                         exchange.service().options().model_name, unix_time(),
+                         std::move(wish->repeated), std::move(wish->tools),
+                         wish->store ? ResponsesWriter::Keep(keep) : nullptr);
   return wire::answer(exchange, *prepared, writer);
 }
 

@@ -3,23 +3,19 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <optional>
 #include <set>
 #include <string>
 #include <vector>
 
-#include "base/json_size.h"
 #include "wire/http/json_parts.h"
 #include "wire/http/request_limits.h"
+#include "wire/openai/flat_tools_read.h"
 
 namespace kakeya::openai {
 namespace {
 
 using service::ToolChoice;
-
-void check_size(wire::JsonReader& reader, std::string_view text, const std::string& where) {
-  if (json_size(text).values <= wire::kMostValuesOfATool) return;
-  reader.refuse(where, fmt::format("at most {} JSON values", wire::kMostValuesOfATool), "more");
-}
 
 // {"type": "function", "function": {"name", ...}}, as templates expect it.
 void check_tool(wire::JsonReader& reader,
@@ -38,28 +34,38 @@ void check_tool(wire::JsonReader& reader,
     if (tool.is_object() && function == nullptr) got += " without \"function\"";
     return reader.refuse(where, R"({"type": "function", "function": {"name": ...}})", got);
   }
-  check_size(reader, text, where);
+  check_tool_size(reader, text, where);
 }
 
-// Where a function's name stands in tools and in choices of one; null: there is none.
-using FindName = const wire::Json* (*)(const wire::Json& value);
+// The name that the model is shown of the function that a tool or a choice of one names; none: it
+// names none.
+using FindName = std::optional<std::string> (*)(const wire::Json& value);
 
-const wire::Json* flat_name(const wire::Json& value) {
-  const auto name = value.is_object() ? value.find("name") : value.end();
-  return value.is_object() && name != value.end() && !name->is_null() ? &*name : nullptr;
+std::optional<std::string> text_in(const wire::Json& object, const char* name) {
+  const auto text = object.is_object() ? object.find(name) : object.end();
+  if (!object.is_object() || text == object.end() || !text->is_string()) return std::nullopt;
+  return text->get<std::string>();
 }
 
-const wire::Json* nested_name(const wire::Json& value) {
+// {"name"}, and "namespace" of one that stands in it.
+std::optional<std::string> flat_name(const wire::Json& value) {
+  const auto name = text_in(value, "name");
+  if (!name) return std::nullopt;
+  return shown_name(text_in(value, "namespace").value_or(""), *name);
+}
+
+std::optional<std::string> nested_name(const wire::Json& value) {
   const auto function = value.is_object() ? value.find("function") : value.end();
-  return value.is_object() && function != value.end() ? flat_name(*function) : nullptr;
+  if (!value.is_object() || function == value.end()) return std::nullopt;
+  return text_in(*function, "name");
 }
 
 // True if a tool of this name is among them.
-bool is_listed(const wire::Json& tools, FindName find_name, const wire::Json* name) {
-  return name != nullptr && name->is_string() && std::ranges::any_of(tools, [&](const auto& tool) {
-           const wire::Json* its = find_name(tool);
-           return its != nullptr && *its == *name;
-         });
+bool is_listed(const wire::Json& tools,
+               FindName find_name,
+               const std::optional<std::string>& name) {
+  return name &&
+         std::ranges::any_of(tools, [&](const auto& tool) { return find_name(tool) == name; });
 }
 
 // {"mode": "auto" or "required", "tools": [...]}: the answer may call these alone, so the model is
@@ -79,12 +85,12 @@ void read_allowed_tools(wire::JsonReader& reader,
                          wire::shown(allowed));
   }
   for (const wire::Json& tool : *listed) {
-    const wire::Json* name = find_name(tool);
+    const auto name = find_name(tool);
     if (!is_listed(tools, find_name, name)) {
       return reader.refuse("tool_choice", "functions among the tools",
-                           wire::shown(name == nullptr ? tool : *name));
+                           wire::shown(name ? wire::Json(*name) : tool));
     }
-    only.insert(name->get<std::string>());
+    only.insert(*name);
   }
   if (*mode == "required") out.tool_choice = ToolChoice::kRequired;
 }
@@ -116,38 +122,19 @@ void read_choice(wire::JsonReader& reader,
                               only);
   }
   const bool is_function = choice->is_object() && choice->value("type", untyped) == "function";
-  const wire::Json* name = is_function ? find_name(*choice) : nullptr;
+  const auto name = is_function ? find_name(*choice) : std::nullopt;
   const bool known = is_listed(tools, find_name, name);
   if (!known) {
     return reader.refuse("tool_choice", "auto, none, required or the function of one of the tools",
-                         wire::shown(name == nullptr ? *choice : *name));
+                         wire::shown(name ? wire::Json(*name) : *choice));
   }
   out.tool_choice = ToolChoice::kNamed;
-  out.tool_name = name->get<std::string>();
-}
-
-// {"type": "function", "name", ...}
-void check_flat_tool(wire::JsonReader& reader,
-                     const wire::Json& tool,
-                     std::string_view text,
-                     std::size_t index) {
-  const std::string where = fmt::format("tools[{}]", index);
-  const wire::Json* type = tool.is_object() ? reader.find(tool, "type") : nullptr;
-  if (type != nullptr && *type != "function") {
-    return reader.refuse(where + ".type", "function, for others run on OpenAI's servers",
-                         wire::shown(*type));
-  }
-  const wire::Json* name = type != nullptr ? reader.find(tool, "name") : nullptr;
-  if (name == nullptr || !name->is_string()) {
-    return reader.refuse(where, R"({"type": "function", "name": ..., "parameters": ...})",
-                         wire::shown(tool));
-  }
-  check_size(reader, text, where);
+  out.tool_name = *name;
 }
 
 // True of a tool that may be called; `only` is empty: all may.
-bool is_shown(const wire::Json& name, const std::set<std::string>& only) {
-  return only.empty() || only.contains(name.get<std::string>());
+bool is_shown(const std::string& name, const std::set<std::string>& only) {
+  return only.empty() || only.contains(name);
 }
 
 // "tools", null if there are none.
@@ -183,26 +170,26 @@ void read_tools(wire::JsonReader& reader,
   }
 }
 
-void read_flat_tools(wire::JsonReader& reader,
-                     const wire::Json& body,
-                     std::string_view text,
-                     service::AnswerRequest& out) {
+ClientTools read_flat_tools(wire::JsonReader& reader,
+                            const wire::Json& body,
+                            std::string_view text,
+                            service::AnswerRequest& out) {
   reader.read(body, "parallel_tool_calls", out.parallel_tool_calls);
-  const wire::Json* tools = find_tools(reader, body);
+  FlatTools tools(reader);
+  if (const wire::Json* list = reader.find(body, "tools")) {
+    tools.add(*list, wire::member_text(text, "tools"), "tools");
+  }
+  wire::Json listed = wire::Json::array();
+  for (const FlatTools::Shown& tool : tools.shown()) listed.push_back({{"name", tool.name}});
   std::set<std::string> only;
-  if (tools == nullptr) {
-    return read_choice(reader, body, wire::Json::array(), flat_name, nullptr, out, only);
+  read_choice(reader, body, listed, flat_name, nullptr, out, only);
+  // With "none" the model is not shown them.
+  for (const FlatTools::Shown& tool : tools.shown()) {
+    if (out.tool_choice != ToolChoice::kNone && is_shown(tool.name, only)) {
+      out.chat.tools.push_back(tool.text);
+    }
   }
-  read_choice(reader, body, *tools, flat_name, nullptr, out, only);
-  const std::vector<std::string_view> texts = wire::parts_of(wire::member_text(text, "tools"));
-  for (std::size_t index = 0; index < tools->size() && !reader.failed(); ++index) {
-    check_flat_tool(reader, (*tools)[index], texts[index], index);
-    if (reader.failed()) return;
-    if (!is_shown(*flat_name((*tools)[index]), only)) continue;
-    out.chat.tools.push_back(fmt::format(R"({{"type":"function","function":{}}})",
-                                         wire::without_member(texts[index], "type")));
-  }
-  if (out.tool_choice == ToolChoice::kNone) out.chat.tools.clear();  // the model is not shown them
+  return tools.take_names();
 }
 
 }  // namespace kakeya::openai

@@ -5,6 +5,7 @@
 
 #include "service/answer_request.h"
 #include "wire/http/json_reader.h"
+#include "wire/openai/tool_names.h"
 
 namespace kakeya::openai {
 
@@ -15,11 +16,12 @@ void read_tools(wire::JsonReader& reader,
                 std::string_view text,
                 service::AnswerRequest& out);
 
-// Reads these as the Responses API has them: a tool is {"type": "function", "name", ...}. Templates
-// are shown it as above.
-void read_flat_tools(wire::JsonReader& reader,
-                     const wire::Json& body,
-                     std::string_view text,
-                     service::AnswerRequest& out);
+// Reads these as the Responses API has them: a tool is {"type": "function", "name", ...}, also in
+// {"type": "namespace", "name", "tools"}. Templates are shown it as above, with a name that tells
+// namespaces apart. Returns what clients call these.
+ClientTools read_flat_tools(wire::JsonReader& reader,
+                            const wire::Json& body,
+                            std::string_view text,
+                            service::AnswerRequest& out);
 
 }  // namespace kakeya::openai

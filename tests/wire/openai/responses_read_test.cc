@@ -172,6 +172,50 @@ TEST(ResponsesRead, ShowsFlatToolsAsTemplatesKnowThem) {
             service::ToolChoice::kRequired);
 }
 
+// Codex lists the tools of an MCP server so.
+TEST(ResponsesRead, ShowsToolsOfNamespacesByNamesOfTheirOwn) {
+  const std::string tools =
+      R"("tools":[{"type":"function","name":"f"},)"
+      R"({"type":"namespace","name":"mcp__a__","description":"d","tools":[)"
+      R"({"type":"function","name":"f","parameters":{"b":1,"a":2}}]},)"
+      R"({"type":"namespace","name":"b","tools":[{"type":"function","name":"f"}]}])";
+  const ResponseWish wish = good(
+      R"("tool_choice":{"type":"function","namespace":"b","name":"f"},"input":[
+        {"type":"function_call","call_id":"1","namespace":"b","name":"f","arguments":"{}"},
+        {"type":"function_call_output","call_id":"1","output":"r"}],)" +
+      tools);
+  EXPECT_THAT(
+      wish.answer.chat.tools,
+      testing::ElementsAre(
+          R"({"type":"function","function":{"name":"f"}})",
+          R"({"type":"function","function":{"name":"mcp__a__f","parameters":{"b":1,"a":2}}})",
+          R"({"type":"function","function":{"name":"b__f"}})"));
+  EXPECT_EQ(wish.answer.tool_name, "b__f");
+  EXPECT_EQ(wish.repeated["tool_choice"],
+            ordered_json::parse(R"({"type":"function","name":"f","namespace":"b"})"));
+  EXPECT_EQ(shown(wish.answer.messages), "assistant: 1=b__f{}\ntool:r for 1 b__f\n");
+  EXPECT_EQ(wish.tools, (ClientTools{{"f", {.name = "f"}},
+                                     {"mcp__a__f", {.space = "mcp__a__", .name = "f"}},
+                                     {"b__f", {.space = "b", .name = "f"}}}));
+  EXPECT_EQ(good(R"("input":"a","tool_choice":{"type":"allowed_tools","mode":"auto",)"
+                 R"("tools":[{"type":"function","namespace":"b","name":"f"}]},)" +
+                 tools)
+                .answer.chat.tools.size(),
+            1u);
+  const auto refused_tools = [](const std::string& list) {
+    return refused(R"("input":"a","tools":[)" + list + "]");
+  };
+  EXPECT_EQ(refused_tools(R"({"type":"namespace","name":"a"})"), "tools[0]");
+  EXPECT_EQ(refused_tools(R"({"type":"namespace","name":"","tools":[]})"), "tools[0]");
+  EXPECT_EQ(refused_tools(R"({"type":"namespace","name":"a","tools":5})"), "tools[0].tools");
+  EXPECT_EQ(refused_tools(R"({"type":"namespace","name":"a","tools":[{"type":"web_search"}]})"),
+            "tools[0].tools[0].type");
+  // The model could not tell these apart.
+  EXPECT_EQ(refused_tools(R"({"type":"function","name":"a__f"},{"type":"namespace","name":"a",)"
+                          R"("tools":[{"type":"function","name":"f"}]})"),
+            "tools[1].tools[0].name");
+}
+
 TEST(ResponsesRead, ReadsTheFormOfTheAnswer) {
   const std::string format =
       R"({"type":"json_schema","name":"n","schema":{"type":"object","properties":{"b":{},"a":{}}},"strict":true})";

@@ -12,11 +12,15 @@ using nlohmann::json;
 using service::AnswerPiece;
 using service::FinishReason;
 
-ResponsesWriter writer_to(ResponsesWriter::Keep keep = nullptr) {
+ResponsesWriter writer_to(ResponsesWriter::Keep keep = nullptr, ClientTools tools = {}) {
   static const Tokenizer kTokenizer = Tokenizer::load(KAKEYA_DEMO_MODEL "/tokenizer.json").value();
-  return {
-      kTokenizer,     "resp_x_7", "m", 11, {{"instructions", nullptr}, {"metadata", {{"k", "v"}}}},
-      std::move(keep)};
+  return {kTokenizer,
+          "resp_x_7",
+          "m",
+          11,
+          {{"instructions", nullptr}, {"metadata", {{"k", "v"}}}},
+          std::move(tools),
+          std::move(keep)};
 }
 
 // An answer that thinks, says, calls twice and says more; the second call comes in two pieces.
@@ -123,6 +127,31 @@ function_call_arguments.done {"arguments":"{}","item_id":"fc_x_7_2","name":"f","
 output_item.done {"item":{"arguments":"{}","call_id":"call_x","id":"fc_x_7_2","name":"f","status":"completed","type":"function_call"},"output_index":2}
 completed "completed"
 )");
+}
+
+// Clients tell tools of one name by their namespaces, the model by the names that it is shown.
+TEST(ResponsesWriter, NamesToolsAsItsClientDoes) {
+  const ClientTools tools = {{"s__f", {.space = "s", .name = "f"}}, {"f", {.name = "f"}}};
+  std::vector<AnswerPiece> pieces(1);
+  pieces[0].tool_calls = {{.index = 0, .id = "x", .name = "s__f", .arguments = "{}", .at = 0},
+                          {.index = 1, .id = "y", .name = "f", .arguments = "{}", .at = 0},
+                          {.index = 2, .id = "z", .name = "t__g", .arguments = "{}", .at = 0}};
+  std::string names;
+  const auto keep = [&](const StoredResponse& stored) {
+    for (const ToolCall& call : stored.messages.front().tool_calls) names += call.name + " ";
+  };
+  ResponsesWriter whole = writer_to(keep, tools);
+  const json response = whole_of(whole, pieces, FinishReason::kToolCalls);
+  EXPECT_EQ(names, "s__f f t__g ");
+  EXPECT_EQ(response["output"][0]["name"], "f");
+  EXPECT_EQ(response["output"][0]["namespace"], "s");
+  EXPECT_EQ(response["output"][1]["name"], "f");
+  EXPECT_FALSE(response["output"][1].contains("namespace"));
+  EXPECT_EQ(response["output"][2]["name"], "t__g");
+  ResponsesWriter streamed = writer_to(nullptr, tools);
+  EXPECT_EQ(
+      test::added_up(test::response_events(stream_of(streamed, pieces, FinishReason::kToolCalls))),
+      response);
 }
 
 // A thought's are not a message's; a token that has no text yet has them with the text that comes.
