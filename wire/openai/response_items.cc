@@ -82,7 +82,11 @@ void ItemReader::read(const Json& item, const std::string& where) {
   // Messages need not say that they are.
   if (type == nullptr || *type == "message") return message(item, where);
   if (*type == "reasoning") return reasoning(item, where);
+  if (*type == "agent_message") return agent_message(item, where);
+  if (*type == "additional_tools") return;  // read with the others
   if (*type == "function_call" || *type == "custom_tool_call") return call(item, where);
+  if (*type == "local_shell_call" && item.contains("action")) return shell_call(item, where);
+  if (*type == "local_shell_call_output" && item.contains("output")) return result(item, where);
   if (*type == "function_call_output" || *type == "custom_tool_call_output") {
     return result(item, where);
   }
@@ -124,6 +128,18 @@ void ItemReader::message(const Json& item, const std::string& where) {
   out_.push_back({.role = *role == "user" ? "user" : "system", .content = std::move(content)});
 }
 
+// Words of one agent for another: an assistant's message of its own, which says whose they are.
+void ItemReader::agent_message(const Json& item, const std::string& where) {
+  std::string content;
+  read_parts(reader_, reader_.find(item, "content"), where + ".content",
+             {"input_text", "output_text", "text"}, true, content);
+  const std::string author = text(item, "author", where);
+  const std::string recipient = text(item, "recipient", where);
+  goes_on_ = false;
+  out_.push_back({.role = "assistant",
+                  .content = fmt::format("[{} says to {}]\n{}", author, recipient, content)});
+}
+
 void ItemReader::reasoning(const Json& item, const std::string& where) {
   // Thoughts that only their author can read ("encrypted_content") are not told to the template.
   std::string thought;
@@ -147,6 +163,10 @@ void ItemReader::call(const Json& item, const std::string& where) {
   added.arguments = item.value("type", Json()) == "custom_tool_call"
                         ? Json({{"input", text(item, "input", where)}}).dump()
                         : text(item, "arguments", where);
+  add_call(std::move(added), where);
+}
+
+void ItemReader::add_call(ToolCall added, const std::string& where) {
   ChatMessage& message = assistant();
   if (message.tool_calls.size() >= kMostToolCalls) {
     return reader_.refuse(where, fmt::format("at most {} calls", kMostToolCalls), "more");
@@ -154,8 +174,16 @@ void ItemReader::call(const Json& item, const std::string& where) {
   message.tool_calls.push_back(std::move(added));
 }
 
+// A command that a client has run: whoever asked for it, its result follows.
+void ItemReader::shell_call(const Json& item, const std::string& where) {
+  add_call({.name = "local_shell", .arguments = item["action"].dump(), .id = id_of(item, where)},
+           where);
+}
+
 void ItemReader::result(const Json& item, const std::string& where) {
-  const std::string id = text(item, "call_id", where);
+  const std::string id = item.value("type", Json()) == "local_shell_call_output"
+                             ? id_of(item, where)
+                             : text(item, "call_id", where);
   // Templates leave out a result that does not stand behind its call: whatever came between them
   // comes behind it.
   for (std::size_t at = out_.size(); at > 0; --at) {
@@ -197,6 +225,10 @@ void ItemReader::reference(const Json& item, const std::string& where) {
 ChatMessage& ItemReader::assistant() {
   if (!std::exchange(goes_on_, true)) out_.push_back({.role = "assistant", .content = ""});
   return out_.back();
+}
+
+std::string ItemReader::id_of(const Json& item, const std::string& where) {
+  return text(item, reader_.find(item, "call_id") != nullptr ? "call_id" : "id", where);
 }
 
 std::string ItemReader::text(const Json& item, const char* name, const std::string& where) {

@@ -28,12 +28,17 @@ class ItemReader {
  private:
   void read(const wire::Json& item, const std::string& where);
   void message(const wire::Json& item, const std::string& where);
+  void agent_message(const wire::Json& item, const std::string& where);
   void reasoning(const wire::Json& item, const std::string& where);
   void call(const wire::Json& item, const std::string& where);
+  void shell_call(const wire::Json& item, const std::string& where);
+  void add_call(ToolCall added, const std::string& where);
   void result(const wire::Json& item, const std::string& where);
   void reference(const wire::Json& item, const std::string& where);
   // The assistant's message that items go on with, or a new one.
   ChatMessage& assistant();
+  // The id by which a command and its output are one: "call_id", or "id" in older conversations.
+  std::string id_of(const wire::Json& item, const std::string& where);
   // A member that is a text; empty after it was refused.
   std::string text(const wire::Json& item, const char* name, const std::string& where);
 

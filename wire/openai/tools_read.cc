@@ -147,6 +147,24 @@ const wire::Json* find_tools(wire::JsonReader& reader, const wire::Json& body) {
   return nullptr;
 }
 
+// Tools that a client lists among the items of its conversation.
+void add_tools_of_items(wire::JsonReader& reader,
+                        const wire::Json& body,
+                        std::string_view text,
+                        FlatTools& out) {
+  const wire::Json* input = reader.find(body, "input");
+  std::vector<std::string_view> texts;
+  for (std::size_t i = 0; input != nullptr && input->is_array() && i < input->size(); ++i) {
+    const wire::Json& item = (*input)[i];
+    if (text_in(item, "type") != "additional_tools") continue;
+    const std::string where = fmt::format("input[{}].tools", i);
+    const wire::Json* tools = reader.find(item, "tools");
+    if (tools == nullptr) return reader.refuse(where, "an array of tools", "nothing");
+    if (texts.empty()) texts = wire::parts_of(wire::member_text(text, "input"));
+    out.add(*tools, wire::member_text(texts[i], "tools"), where);
+  }
+}
+
 }  // namespace
 
 void read_tools(wire::JsonReader& reader,
@@ -179,6 +197,7 @@ ClientTools read_flat_tools(wire::JsonReader& reader,
   if (const wire::Json* list = reader.find(body, "tools")) {
     tools.add(*list, wire::member_text(text, "tools"), "tools");
   }
+  add_tools_of_items(reader, body, text, tools);
   wire::Json listed = wire::Json::array();
   for (const FlatTools::Shown& tool : tools.shown()) listed.push_back({{"name", tool.name}});
   std::set<std::string> only;

@@ -17,8 +17,8 @@ void read_tools(wire::JsonReader& reader,
                 service::AnswerRequest& out);
 
 // Reads these as the Responses API has them: a tool is {"type": "function", "name", ...}, also in
-// {"type": "namespace", "name", "tools"}. Templates are shown it as above, with a name that tells
-// namespaces apart. Returns what clients call these.
+// {"type": "namespace", "name", "tools"}, and in items {"type": "additional_tools"}. Templates are
+// shown it as above, with a name that tells namespaces apart. Returns what clients call these.
 ClientTools read_flat_tools(wire::JsonReader& reader,
                             const wire::Json& body,
                             std::string_view text,

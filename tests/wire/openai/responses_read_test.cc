@@ -280,6 +280,58 @@ TEST(ResponsesRead, RefusesByName) {
   EXPECT_EQ(with(R"("tool_choice":"required")"), "tool_choice");
 }
 
+TEST(ResponsesRead, ReadsWhatAgentsSay) {
+  const std::string said = R"({"type":"agent_message","author":"/root/child","recipient":"/root",)"
+                           R"("content":[{"type":"input_text","text":"It is repaired."}]})";
+  EXPECT_EQ(shown(good(R"("input":[{"role":"user","content":"a"},)" + said +
+                       R"(,{"role":"assistant","content":"b"}])")
+                      .answer.messages),
+            "user:a\nassistant:[/root/child says to /root]\nIt is repaired.\nassistant:b\n");
+  EXPECT_EQ(refused(R"("input":[{"type":"agent_message","author":"x","content":"c"}])"),
+            "input[0].recipient");
+  EXPECT_EQ(refused(R"("input":[{"type":"agent_message","author":"x","recipient":"y"}])"),
+            "input[0].content");
+}
+
+TEST(ResponsesRead, TakesToolsAmongItems) {
+  const ResponseWish wish =
+      good(R"("tools":[{"type":"function","name":"g"}],"input":[{"type":"additional_tools",)"
+           R"("role":"developer","tools":[{"type":"namespace","name":"s","tools":)"
+           R"([{"type":"function","name":"f","parameters":{"b":1,"a":2}}]}]},)"
+           R"({"role":"user","content":"a"}])");
+  EXPECT_THAT(wish.answer.chat.tools,
+              testing::ElementsAre(
+                  R"({"type":"function","function":{"name":"g"}})",
+                  R"({"type":"function","function":{"name":"s__f","parameters":{"b":1,"a":2}}})"));
+  EXPECT_EQ(shown(wish.answer.messages), "user:a\n");
+  const auto refused_item = [](const std::string& member) {
+    return refused(R"("input":[{"role":"user","content":"a"},{"type":"additional_tools")" + member +
+                   "}]");
+  };
+  EXPECT_EQ(refused_item(""), "input[1].tools");
+  EXPECT_EQ(refused_item(R"(,"tools":[{"type":"web_search"}])"), "input[1].tools[0].type");
+}
+
+// Commands that a client has run for another provider are calls like others.
+TEST(ResponsesRead, ReadsCommandsAndTheirResults) {
+  const auto messages = [](const char* id, const char* output) {
+    return shown(good(fmt::format(R"("input":[{{"role":"user","content":"a"}},
+        {{"type":"local_shell_call","{0}":"1","status":"completed",
+          "action":{{"type":"exec","command":["ls"]}}}},
+        {{"type":"{1}","{0}":"1","output":"r"}}])",
+                                  id, output))
+                     .answer.messages);
+  };
+  const std::string expected =
+      R"(user:a
+assistant: 1=local_shell{"command":["ls"],"type":"exec"}
+tool:r for 1 local_shell
+)";
+  EXPECT_EQ(messages("call_id", "function_call_output"), expected);
+  EXPECT_EQ(messages("call_id", "local_shell_call_output"), expected);
+  EXPECT_EQ(messages("id", "local_shell_call_output"), expected);
+}
+
 // Words of a user while a tool runs come behind its result.
 TEST(ResponsesRead, PutsResultsBehindTheirCalls) {
   EXPECT_EQ(shown(good(R"("input":[{"role":"user","content":"a"},
