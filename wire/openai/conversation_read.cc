@@ -163,8 +163,8 @@ void read_effort(wire::JsonReader& reader,
                  const NamedField& effort,
                  wire::Json& arguments,
                  ChatOptions& out) {
-  static constexpr std::string_view kEfforts[] = {"none",   "minimal", "low",
-                                                  "medium", "high",    "xhigh"};
+  static constexpr std::string_view kEfforts[] = {"none", "minimal", "low", "medium",
+                                                  "high", "xhigh",   "max"};
   if (!read_word(reader, effort, kEfforts, "reasoning_effort", arguments)) return;
   out.enable_thinking = *effort.value != "none";
   if (*effort.value == "none") arguments.erase("reasoning_effort");

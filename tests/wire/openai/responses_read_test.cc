@@ -91,6 +91,8 @@ TEST(ResponsesRead, LeavesOpenWhatIsNotSaid) {
   EXPECT_EQ(wish.repeated["temperature"], nullptr);
   EXPECT_EQ(good(R"("input":"a","reasoning":{"effort":"none"})").answer.chat.enable_thinking,
             false);
+  EXPECT_EQ(good(R"("input":"a","reasoning":{"effort":"max"})").answer.chat.arguments,
+            R"({"reasoning_effort":"max"})");
   EXPECT_EQ(good(R"("input":"a","reasoning":null)").repeated["reasoning"]["effort"], nullptr);
 }
 
