@@ -129,7 +129,7 @@ void read_result(JsonReader& reader,
   const auto call = std::ranges::find_if(
       calls, [id](const ToolCall& one) { return id != nullptr && *id == one.id; });
   if (call == calls.end()) {
-    return reader.refuse(where + ".tool_use_id", "the id of a tool_use of the message before",
+    return reader.refuse(where + ".tool_use_id", "the id of a tool_use of the message before, once",
                          id == nullptr ? "nothing" : shown(*id));
   }
   ChatMessage& added = out.emplace_back();
@@ -203,7 +203,7 @@ class ConversationReader {
 
   JsonReader& reader_;
   std::vector<ChatMessage>& out_;
-  std::vector<ToolCall> calls_ = {};  // of the message before
+  std::vector<ToolCall> calls_ = {};  // of the assistant's last message, without a result so far
   std::string reminder_ = {};         // waits for the user's next words
 };
 
@@ -234,6 +234,7 @@ void ConversationReader::say_reminder() {
 void ConversationReader::read_user(const Json& content, const std::string& where) {
   ChatMessage said = {.role = "user", .content = ""};
   bool has_said = false;
+  const std::size_t begin = out_.size();
   for (std::size_t i = 0; content.is_array() && i < content.size(); ++i) {
     const std::string block = fmt::format("{}[{}]", where, i);
     if (!is_of_type(content[i], "tool_result")) {
@@ -245,9 +246,16 @@ void ConversationReader::read_user(const Json& content, const std::string& where
       read_result(reader_, content[i], calls_, block, out_);
     }
   }
-  calls_.clear();
   const bool is_result = content.is_array() && !content.empty() && !has_said;
-  if (is_result) return say_reminder();
+  if (is_result) {
+    // The other results may be the next message of the user's.
+    for (std::size_t i = begin; i < out_.size(); ++i) {
+      std::erase_if(calls_, [&](const ToolCall& one) { return one.id == out_[i].tool_call_id; });
+    }
+    if (calls_.empty()) say_reminder();
+    return;
+  }
+  calls_.clear();
   if (!content.is_array()) read_content(reader_, &content, where, said);
   std::string begun = std::exchange(reminder_, {});
   append_paragraph(begun, said.content);
@@ -266,7 +274,7 @@ void ConversationReader::read_assistant(const Json& content,
 }
 
 void ConversationReader::finish() {
-  if (!reminder_.empty() && !calls_.empty()) {
+  if (!reminder_.empty() && !out_.back().tool_calls.empty()) {
     return reader_.refuse("messages", "a tool_result for each tool_use",
                           "none behind the last one");
   }

@@ -282,6 +282,30 @@ TEST(MessagesRead, TakesTheSystemsWordsBetweenTheOthers) {
             std::string::npos);
 }
 
+TEST(MessagesRead, JoinsResultsThatCameApart) {
+  const std::string user = R"({"role":"user","content":"a"})";
+  const std::string system = R"({"role":"system","content":"s"})";
+  const std::string calls =
+      R"({"role":"assistant","content":[{"type":"tool_use","id":"1","name":"f","input":{}},)"
+      R"({"type":"tool_use","id":"2","name":"f","input":{}}]})";
+  const auto result = [](const char* id, const std::string& more = "") {
+    return fmt::format(R"({{"role":"user","content":[{{"type":"tool_result","tool_use_id":"{0}",)"
+                       R"("content":"r{0}"}}{1}]}})",
+                       id, more);
+  };
+  const std::string read = "user:a\nassistant: calls\ntool:r1\ntool:r2\n";
+  EXPECT_EQ(messages_of(user + "," + calls + "," + result("1") + "," + result("2")), read);
+  EXPECT_EQ(messages_of(user + "," + calls + "," + result("1") + "," +
+                        result("2", R"(,{"type":"text","text":"b"})")),
+            read + "user:b\n");
+  EXPECT_EQ(messages_of(user + "," + calls + "," + system + "," + result("1") + "," + result("2")),
+            read + "user:<system-reminder>\ns\n</system-reminder>\n");
+  EXPECT_THAT(messages_of(user + "," + calls + "," + result("1") + "," + result("1")),
+              testing::StartsWith("messages[3].content[0].tool_use_id: "));
+  EXPECT_THAT(messages_of(user + "," + calls + "," + result("1") + "," + user + "," + result("2")),
+              testing::StartsWith("messages[4].content[0].tool_use_id: "));
+}
+
 // Claude Code begins with a line that differs in each request, and so would every prompt.
 TEST(MessagesRead, LeavesOutTheLineThatDiffersEachTime) {
   const std::string user = R"({"role":"user","content":"a"})";
