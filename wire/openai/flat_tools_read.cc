@@ -20,6 +20,11 @@ std::string named_text(std::string_view text, const std::string& name) {
                      std::string_view(rest).substr(1));
 }
 
+// A search of the web that may not ask the web: nothing could be found.
+bool is_idle_search(const Json& type, const Json& tool) {
+  return type == "web_search" && tool.value("external_web_access", Json()) == false;
+}
+
 }  // namespace
 
 void check_tool_size(wire::JsonReader& reader, std::string_view text, const std::string& where) {
@@ -51,6 +56,7 @@ void FlatTools::add_tool(const std::string& space,
                          const std::string& where) {
   const Json* type = tool.is_object() ? reader_.find(tool, "type") : nullptr;
   if (type != nullptr && *type == "namespace" && space.empty()) return add_space(tool, text, where);
+  if (type != nullptr && is_idle_search(*type, tool)) return;
   if (type != nullptr && *type != "function") {
     return reader_.refuse(
         where + ".type",

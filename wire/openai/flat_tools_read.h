@@ -23,7 +23,8 @@ class FlatTools {
   explicit FlatTools(wire::JsonReader& reader) : reader_(reader) {}
 
   // Adds the functions of an array whose own text is `text`, and those of its namespaces: {"type":
-  // "function", "name", ...} or {"type": "namespace", "name", "tools": [...]}.
+  // "function", "name", ...} or {"type": "namespace", "name", "tools": [...]}. Leaves out a web
+  // search that may not ask the web.
   void add(const wire::Json& tools, std::string_view text, const std::string& where);
 
   const std::vector<Shown>& shown() const { return shown_; }

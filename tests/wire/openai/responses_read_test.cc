@@ -218,6 +218,20 @@ TEST(ResponsesRead, ShowsToolsOfNamespacesByNamesOfTheirOwn) {
             "tools[1].tools[0].name");
 }
 
+// Codex lists one in each request unless it is told not to.
+TEST(ResponsesRead, LeavesOutASearchThatMayNotAskTheWeb) {
+  const ResponseWish wish = good(R"("input":"a","tools":[{"type":"function","name":"f"},)"
+                                 R"({"type":"web_search","external_web_access":false}])");
+  EXPECT_THAT(wish.answer.chat.tools,
+              testing::ElementsAre(R"({"type":"function","function":{"name":"f"}})"));
+  EXPECT_EQ(wish.repeated["tools"].size(), 2u);
+  EXPECT_EQ(refused(R"("input":"a","tools":[{"type":"web_search","external_web_access":true}])"),
+            "tools[0].type");
+  EXPECT_EQ(refused(R"("input":"a","tool_choice":"required",)"
+                    R"("tools":[{"type":"web_search","external_web_access":false}])"),
+            "tool_choice");
+}
+
 TEST(ResponsesRead, ReadsTheFormOfTheAnswer) {
   const std::string format =
       R"({"type":"json_schema","name":"n","schema":{"type":"object","properties":{"b":{},"a":{}}},"strict":true})";
