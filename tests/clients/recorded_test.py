@@ -80,7 +80,8 @@ class Responses:
         assert added == done == list(range(len(added))) and added, (added, done)
         items = [event["item"] for event in events if event["type"] == "response.output_item.done"]
         assert items == events[-1]["response"]["output"]
-        results = [{"type": "function_call_output", "call_id": item["call_id"], "output": RESULT} for item in items if item["type"] == "function_call"]
+        calls = [item for item in items if item["type"] in ("function_call", "custom_tool_call")]
+        results = [{"type": item["type"] + "_output", "call_id": item["call_id"], "output": RESULT} for item in calls]
         return items + results
 
 

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <cstddef>
+#include <nlohmann/json.hpp>
 
 #include "base/json_size.h"
 #include "wire/http/json_parts.h"
@@ -11,6 +12,7 @@
 namespace kakeya::openai {
 namespace {
 
+using nlohmann::ordered_json;
 using wire::Json;
 
 // The text of a function, {"name", ...}, under this name and without its type.
@@ -23,6 +25,25 @@ std::string named_text(std::string_view text, const std::string& name) {
 // A search of the web that may not ask the web: nothing could be found.
 bool is_idle_search(const Json& type, const Json& tool) {
   return type == "web_search" && tool.value("external_web_access", Json()) == false;
+}
+
+// The words that tell the model of a form that a text is to have; empty: it may have any.
+std::string words_of_format(wire::JsonReader& reader,
+                            const Json& format,
+                            const std::string& where) {
+  const auto is_text = [&](const char* name) {
+    return format.contains(name) && format[name].is_string();
+  };
+  if (format.is_object() && format.value("type", Json()) == "text") return "";
+  if (format.is_object() && format.value("type", Json()) == "grammar" && is_text("syntax") &&
+      is_text("definition")) {
+    return fmt::format("A text of this grammar ({}):\n{}",
+                       format["syntax"].get_ref<const std::string&>(),
+                       format["definition"].get_ref<const std::string&>());
+  }
+  reader.refuse(where, R"({"type": "text"} or {"type": "grammar", "syntax", "definition"})",
+                wire::shown(format));
+  return "";
 }
 
 }  // namespace
@@ -56,12 +77,13 @@ void FlatTools::add_tool(const std::string& space,
                          const std::string& where) {
   const Json* type = tool.is_object() ? reader_.find(tool, "type") : nullptr;
   if (type != nullptr && *type == "namespace" && space.empty()) return add_space(tool, text, where);
+  if (type != nullptr && *type == "custom") return add_custom(space, tool, where);
   if (type != nullptr && is_idle_search(*type, tool)) return;
   if (type != nullptr && *type != "function") {
     return reader_.refuse(
         where + ".type",
-        space.empty() ? "function or namespace, for others run elsewhere or have no JSON schema"
-                      : "function in a namespace",
+        space.empty() ? "function, custom or namespace, for others run elsewhere or have no schema"
+                      : "function or custom in a namespace",
         wire::shown(*type));
   }
   add_function(space, tool, text, where);
@@ -98,7 +120,30 @@ void FlatTools::add_function(const std::string& space,
       where);
 }
 
-void FlatTools::keep(ClientTool tool, std::string text, const std::string& where) {
+void FlatTools::add_custom(const std::string& space, const Json& tool, const std::string& where) {
+  const Json* name = reader_.find(tool, "name");
+  const Json* description = reader_.find(tool, "description");
+  if (name == nullptr || !name->is_string() ||
+      (description != nullptr && !description->is_string())) {
+    return reader_.refuse(where, R"({"type": "custom", "name": ..., "description": ...})",
+                          wire::shown(tool));
+  }
+  ordered_json argument = {{"type", "string"}};
+  if (const Json* format = reader_.find(tool, "format")) {
+    const std::string words = words_of_format(reader_, *format, where + ".format");
+    if (!words.empty()) argument["description"] = words;
+  }
+  const std::string& own = name->get_ref<const std::string&>();
+  ordered_json function = {{"name", shown_name(space, own)}};
+  if (description != nullptr) function["description"] = *description;
+  function["parameters"] = {{"type", "object"},
+                            {"properties", {{kCustomArgument, std::move(argument)}}},
+                            {"required", ordered_json::array({kCustomArgument})},
+                            {"additionalProperties", false}};
+  keep({.space = space, .name = own, .is_custom = true}, function.dump(), where);
+}
+
+void FlatTools::keep(const ClientTool& tool, const std::string& text, const std::string& where) {
   const std::string shown = shown_name(tool.space, tool.name);
   if (shown_.size() >= wire::kMostTools) {
     return reader_.refuse("tools", fmt::format("at most {} tools", wire::kMostTools), "more");

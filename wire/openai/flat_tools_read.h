@@ -23,7 +23,8 @@ class FlatTools {
   explicit FlatTools(wire::JsonReader& reader) : reader_(reader) {}
 
   // Adds the functions of an array whose own text is `text`, and those of its namespaces: {"type":
-  // "function", "name", ...} or {"type": "namespace", "name", "tools": [...]}. Leaves out a web
+  // "function", "name", ...}, {"type": "custom", "name", ...} or {"type": "namespace", "name",
+  // "tools": [...]}. Leaves out a web
   // search that may not ask the web.
   void add(const wire::Json& tools, std::string_view text, const std::string& where);
 
@@ -45,8 +46,10 @@ class FlatTools {
                     const wire::Json& tool,
                     std::string_view text,
                     const std::string& where);
+  // {"type": "custom", "name", "description", "format"}: a function of one text.
+  void add_custom(const std::string& space, const wire::Json& tool, const std::string& where);
   // Keeps a tool whose name is not that of another one.
-  void keep(ClientTool tool, std::string text, const std::string& where);
+  void keep(const ClientTool& tool, const std::string& text, const std::string& where);
 
   wire::JsonReader& reader_;
   std::vector<Shown> shown_ = {};

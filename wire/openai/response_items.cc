@@ -159,9 +159,9 @@ void ItemReader::call(const Json& item, const std::string& where) {
   const std::string space =
       reader_.find(item, "namespace") == nullptr ? "" : text(item, "namespace", where);
   added.name = shown_name(space, text(item, "name", where));
-  // A tool of another provider takes a text, which is no JSON.
+  // A custom tool takes a text, which is no JSON.
   added.arguments = item.value("type", Json()) == "custom_tool_call"
-                        ? Json({{"input", text(item, "input", where)}}).dump()
+                        ? Json({{kCustomArgument, text(item, "input", where)}}).dump()
                         : text(item, "arguments", where);
   add_call(std::move(added), where);
 }

@@ -221,7 +221,7 @@ void repeat_tools(const Json& body, std::string_view text, ResponseWish& out) {
       choice = "required";
       break;
     case ToolChoice::kNamed:
-      choice = {{"type", "function"}, {"name", (*asked)["name"]}};
+      choice = {{"type", (*asked)["type"]}, {"name", (*asked)["name"]}};
       if (asked->contains("namespace")) choice["namespace"] = (*asked)["namespace"];
       break;
   }

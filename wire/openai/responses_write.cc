@@ -2,6 +2,9 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <cstddef>
+
 #include "base/bounded_json.h"
 #include "service/json_text.h"
 #include "wire/openai/logprobs_write.h"
@@ -42,6 +45,21 @@ ordered_json response_usage(const service::Usage& usage) {
           {"total_tokens", usage.prompt_tokens + usage.completion_tokens}};
 }
 
+// The text in {"input": TEXT}, as far as it goes in arguments that were cut.
+std::string input_of(std::string_view arguments) {
+  constexpr std::size_t kLongestEscape = 12;  // of a character: two \uXXXX
+  for (std::size_t cut = 0; cut <= std::min(kLongestEscape, arguments.size()); ++cut) {
+    const std::string begun(arguments.substr(0, arguments.size() - cut));
+    for (const char* const end : {"", "}", "\"}"}) {
+      const auto read = read_json(begun + end);
+      if (!read || !read->is_object()) continue;
+      const auto input = read->find(kCustomArgument);
+      return input != read->end() && input->is_string() ? input->get<std::string>() : "";
+    }
+  }
+  return "";
+}
+
 }  // namespace
 
 ordered_json ResponsesWriter::empty_part_of(const Item& item) {
@@ -60,14 +78,15 @@ ordered_json ResponsesWriter::part_of(const Item& item) {
 }
 
 ordered_json ResponsesWriter::json_of(const Item& item) {
-  if (item.kind == Kind::kCall) {
+  if (is_call(item.kind)) {
+    const bool is_custom = item.kind == Kind::kCustomCall;
     ordered_json call = {{"id", item.id},
-                         {"type", "function_call"},
+                         {"type", is_custom ? "custom_tool_call" : "function_call"},
                          {"status", item.status},
                          {"call_id", item.call_id},
                          {"name", item.tool.name}};
     if (!item.tool.space.empty()) call["namespace"] = item.tool.space;
-    call["arguments"] = item.text;
+    call[is_custom ? "input" : "arguments"] = is_custom ? input_of(item.text) : item.text;
     return call;
   }
   ordered_json content = ordered_json::array();
@@ -107,14 +126,14 @@ void ResponsesWriter::add_event(const std::string& type, const ordered_json& mem
 void ResponsesWriter::add_part_event(const char* type, const ordered_json& members) {
   const Item& item = items_.back();
   ordered_json place = {{"item_id", item.id}, {"output_index", items_.size() - 1}};
-  if (item.kind != Kind::kCall) place["content_index"] = 0;
+  if (!is_call(item.kind)) place["content_index"] = 0;
   place.update(members);
   add_event(type, place);
 }
 
 void ResponsesWriter::open(Kind kind, const service::ToolCallPiece* call) {
   close("completed");
-  constexpr const char* kPrefixes[] = {"rs", "msg", "fc"};
+  constexpr const char* kPrefixes[] = {"rs", "msg", "fc", "ctc"};
   Item& item = items_.emplace_back();
   item.kind = kind;
   item.id = fmt::format("{}{}_{}", kPrefixes[static_cast<int>(kind)], id_.substr(id_.find('_')),
@@ -129,7 +148,7 @@ void ResponsesWriter::open(Kind kind, const service::ToolCallPiece* call) {
   is_open_ = true;
   add_event("response.output_item.added",
             {{"output_index", items_.size() - 1}, {"item", json_of(item)}});
-  if (kind != Kind::kCall) {
+  if (!is_call(kind)) {
     add_part_event("response.content_part.added", {{"part", empty_part_of(item)}});
   }
 }
@@ -151,8 +170,12 @@ void ResponsesWriter::close(const char* status) {
       add_part_event("response.function_call_arguments.done",
                      {{"name", item.tool.name}, {"arguments", item.text}});
       break;
+    case Kind::kCustomCall:
+      add_part_event("response.custom_tool_call_input.delta", {{"delta", input_of(item.text)}});
+      add_part_event("response.custom_tool_call_input.done", {{"input", input_of(item.text)}});
+      break;
   }
-  if (item.kind != Kind::kCall) {
+  if (!is_call(item.kind)) {
     add_part_event("response.content_part.done", {{"part", part_of(item)}});
   }
   add_event("response.output_item.done",
@@ -178,9 +201,15 @@ void ResponsesWriter::add_text(Kind kind, std::string_view text) {
 
 // Begins a call, or goes on with the open one.
 void ResponsesWriter::add_call(const service::ToolCallPiece& call) {
-  if (!call.id.empty()) open(Kind::kCall, &call);
+  if (!call.id.empty()) {
+    const auto tool = tools_.find(call.name);
+    const bool is_custom = tool != tools_.end() && tool->second.is_custom;
+    open(is_custom ? Kind::kCustomCall : Kind::kCall, &call);
+  }
   if (call.arguments.empty()) return;
   items_.back().text += call.arguments;
+  // The text of a custom call is known once its JSON is whole.
+  if (items_.back().kind == Kind::kCustomCall) return;
   add_part_event("response.function_call_arguments.delta", {{"delta", call.arguments}});
 }
 

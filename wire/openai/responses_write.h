@@ -55,7 +55,7 @@ class ResponsesWriter final : public wire::AnswerWriter {
                     const service::Usage& usage) override;
 
  private:
-  enum class Kind { kReasoning, kMessage, kCall };
+  enum class Kind { kReasoning, kMessage, kCall, kCustomCall };
   struct Item {
     Kind kind;
     std::string id;
@@ -73,6 +73,7 @@ class ResponsesWriter final : public wire::AnswerWriter {
   void close(const char* status);
   void add_text(Kind kind, std::string_view text);
   void add_call(const service::ToolCallPiece& call);
+  static bool is_call(Kind kind) { return kind == Kind::kCall || kind == Kind::kCustomCall; }
   // Adds an event about the open item's text.
   void add_part_event(const char* type, const nlohmann::ordered_json& members);
   void add_event(const std::string& type, const nlohmann::ordered_json& members);

@@ -12,12 +12,16 @@ namespace kakeya::openai {
 struct ClientTool {
   std::string space = {};  // its namespace; empty: it has none
   std::string name = {};
+  bool is_custom = false;  // it takes a text, not JSON
 
   bool operator==(const ClientTool&) const = default;
 };
 
 // Tools of a request, by the names that the model is shown.
 using ClientTools = std::map<std::string, ClientTool, std::less<>>;
+
+// The one argument of the function that the model is shown for a tool that takes a text.
+inline constexpr const char* kCustomArgument = "input";
 
 // The name that the model is shown for a tool: "SPACE__NAME", or "NAME" without a namespace.
 std::string shown_name(std::string_view space, std::string_view name);

@@ -97,7 +97,7 @@ void read_allowed_tools(wire::JsonReader& reader,
 
 // "auto", "none", "required", {"type": "function", ...} with the name of a tool, or {"type":
 // "allowed_tools", ...} with some, whose names go into `only`; `untyped`: the type of a choice that
-// does not say it.
+// does not say it; null: choices say it, and may be of {"type": "custom", "name"}.
 void read_choice(wire::JsonReader& reader,
                  const wire::Json& body,
                  const wire::Json& tools,
@@ -121,7 +121,8 @@ void read_choice(wire::JsonReader& reader,
     return read_allowed_tools(reader, nested != nullptr ? *nested : *choice, tools, find_name, out,
                               only);
   }
-  const bool is_function = choice->is_object() && choice->value("type", untyped) == "function";
+  const wire::Json type = choice->is_object() ? choice->value("type", untyped) : wire::Json();
+  const bool is_function = type == "function" || (type == "custom" && untyped.is_null());
   const auto name = is_function ? find_name(*choice) : std::nullopt;
   const bool known = is_listed(tools, find_name, name);
   if (!known) {

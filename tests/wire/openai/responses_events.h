@@ -66,6 +66,9 @@ inline nlohmann::json added_up(const std::vector<nlohmann::json>& events) {
     } else if (type == "response.function_call_arguments.done") {
       EXPECT_EQ(event["arguments"], text);
       output.back()["arguments"] = text;
+    } else if (type == "response.custom_tool_call_input.done") {
+      EXPECT_EQ(event["input"], text);
+      output.back()["input"] = text;
     } else if (type == "response.content_part.done") {
       EXPECT_EQ(event["part"], output.back()["content"][0]);
     } else if (type == "response.output_item.done") {

@@ -218,6 +218,33 @@ TEST(ResponsesRead, ShowsToolsOfNamespacesByNamesOfTheirOwn) {
             "tools[1].tools[0].name");
 }
 
+// Codex lists its apply_patch so for models that it knows.
+TEST(ResponsesRead, ShowsCustomToolsAsFunctionsOfOneText) {
+  const std::string tools =
+      R"("tools":[{"type":"custom","name":"p","description":"d","format":{"type":"grammar",)"
+      R"("syntax":"lark","definition":"start: \"a\""}},{"type":"custom","name":"q"}])";
+  const ResponseWish wish = good(R"("tool_choice":{"type":"custom","name":"p"},"input":[
+        {"type":"custom_tool_call","call_id":"1","name":"p","input":"a"},
+        {"type":"custom_tool_call_output","call_id":"1","output":"r"}],)" +
+                                 tools);
+  EXPECT_THAT(
+      wish.answer.chat.tools,
+      testing::ElementsAre(
+          R"({"type":"function","function":{"name":"p","description":"d","parameters":{"type":"object","properties":{"input":{"type":"string","description":"A text of this grammar (lark):\nstart: \"a\""}},"required":["input"],"additionalProperties":false}}})",
+          R"({"type":"function","function":{"name":"q","parameters":{"type":"object","properties":{"input":{"type":"string"}},"required":["input"],"additionalProperties":false}}})"));
+  EXPECT_EQ(wish.answer.tool_name, "p");
+  EXPECT_EQ(wish.repeated["tool_choice"], ordered_json::parse(R"({"type":"custom","name":"p"})"));
+  EXPECT_TRUE(wish.tools.at("p").is_custom);
+  EXPECT_EQ(shown(wish.answer.messages), "assistant: 1=p{\"input\":\"a\"}\ntool:r for 1 p\n");
+  const auto refused_tool = [](const std::string& members) {
+    return refused(R"("input":"a","tools":[{"type":"custom")" + members + "}]");
+  };
+  EXPECT_EQ(refused_tool(""), "tools[0]");
+  EXPECT_EQ(refused_tool(R"(,"name":"p","description":5)"), "tools[0]");
+  EXPECT_EQ(refused_tool(R"(,"name":"p","format":{"type":"grammar"})"), "tools[0].format");
+  EXPECT_EQ(refused_tool(R"(,"name":"p","format":{"type":"text"})"), "");
+}
+
 // Codex lists one in each request unless it is told not to.
 TEST(ResponsesRead, LeavesOutASearchThatMayNotAskTheWeb) {
   const ResponseWish wish = good(R"("input":"a","tools":[{"type":"function","name":"f"},)"

@@ -154,6 +154,43 @@ TEST(ResponsesWriter, NamesToolsAsItsClientDoes) {
       response);
 }
 
+// A tool that takes a text is called with it, not with the JSON that the model has written.
+TEST(ResponsesWriter, CallsCustomToolsWithTheirText) {
+  const ClientTools tools = {{"patch", {.name = "patch", .is_custom = true}}};
+  const auto call = [&](const std::vector<std::string>& arguments, FinishReason reason) {
+    std::vector<AnswerPiece> pieces;
+    for (const std::string& part : arguments) {
+      const bool is_first = pieces.empty();
+      pieces.emplace_back().tool_calls = {{.index = 0,
+                                           .id = is_first ? "x" : "",
+                                           .name = is_first ? "patch" : "",
+                                           .arguments = part,
+                                           .at = 0}};
+    }
+    ResponsesWriter streamed = writer_to(nullptr, tools);
+    const json response =
+        test::added_up(test::response_events(stream_of(streamed, pieces, reason)));
+    ResponsesWriter whole = writer_to(nullptr, tools);
+    EXPECT_EQ(response, whole_of(whole, pieces, reason));
+    return response["output"][0];
+  };
+  EXPECT_EQ(call({R"({"in)", R"(put": "a\n\"b\"")", "}"}, FinishReason::kToolCalls),
+            json::parse(R"({"id":"ctc_x_7_0","type":"custom_tool_call","status":"completed",
+                            "call_id":"call_x","name":"patch","input":"a\n\"b\""})"));
+  // As much of it as there is.
+  const std::pair<const char*, const char*> kCut[] = {{R"({"in)", ""},
+                                                      {R"({"input":)", ""},
+                                                      {R"({"input":"a)", "a"},
+                                                      {R"({"input":"a\)", "a"},
+                                                      {R"({"input":"a\ud83d\ude)", "a"},
+                                                      {R"({"input":"a")", "a"}};
+  for (const auto& [arguments, input] : kCut) {
+    const json item = call({arguments}, FinishReason::kLength);
+    EXPECT_EQ(item["input"], input) << arguments;
+    EXPECT_EQ(item["status"], "incomplete");
+  }
+}
+
 // A thought's are not a message's; a token that has no text yet has them with the text that comes.
 TEST(ResponsesWriter, LogProbabilitiesComeWithTheirText) {
   const auto token = [](TokenId id, bool thought) {
