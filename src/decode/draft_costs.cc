@@ -66,6 +66,7 @@ void DraftCosts::learn_acceptance(std::size_t draft_class,
                                   std::int64_t judged,
                                   std::int64_t accepted) {
   const std::lock_guard lock(mutex_);
+  untried_[draft_class] = 0;
   usual_[draft_class] += kUsualWeight * (static_cast<double>(accepted) - usual_[draft_class]);
   auto& depths = depths_[draft_class];
   for (std::size_t d = 0; d < depths.size(); ++d) {
@@ -83,6 +84,7 @@ void DraftCosts::learn_gain(bool gained) {
 
 void DraftCosts::learn_length(std::int64_t tokens) {
   const std::lock_guard lock(mutex_);
+  for (int& untried : untried_) untried = std::min(untried + 1, 1000);
   usual_length_ += kLengthWeight * (static_cast<double>(tokens) - usual_length_);
 }
 
@@ -119,6 +121,7 @@ DraftOutlook DraftCosts::outlook(const DraftOffer& offer,
   outlook.plain_is_new = share.requests == 1 && verify_.seen(1, context) < kFew;
   outlook.trust = trust_;
   outlook.usual = usual_[draft_class(offer)];
+  outlook.untried = untried_[draft_class(offer)];
   return outlook;
 }
 

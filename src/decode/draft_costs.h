@@ -45,6 +45,7 @@ struct DraftOutlook {
   bool plain_is_new = true;  // passes of one row are hardly known
   double trust = 0.0;        // share of late requests that gained by drafting
   double usual = 0.0;        // drafts that late rounds of the class accepted
+  int untried = 0;           // requests that have ended since drafts of the class were looked at
 };
 
 // Thread-safe; nothing allocates but table().
@@ -94,6 +95,7 @@ class DraftCosts {
   double context_row_;  // of one row of a drafter's context
   std::array<std::array<Depth, DraftOutlook::kMostDrafts>, kDraftClasses> depths_{};
   std::array<double, kDraftClasses> usual_{};
+  std::array<int, kDraftClasses> untried_{};
   double trust_ = 0.0;
   double usual_length_;
 };

@@ -13,6 +13,8 @@ constexpr double kPriorWeight = 1.5;
 const double kCountFade = std::exp2(-1.0 / 24.0);  // of a round in the request's own counts
 // Plain steps of what was gained that may be lost again where a text turns bad.
 constexpr double kMostSaved = 4.0;
+// Requests after which a drafter that was not asked meanwhile may have a context made again.
+constexpr int kUntried = 16;
 // A request that has gone on beyond the usual length goes on for at least so many tokens.
 constexpr double kLeastExpected = 16.0;
 
@@ -59,6 +61,10 @@ LengthPolicy::Candidate LengthPolicy::best_of(const DraftOffer& offer,
   double acceptance = kLeastPrior;
   double survival = 1.0;
   double tokens = 1.0;
+  // A drafter's context is bought by what was seen lately, and to find out only now and then.
+  const bool finds_out = outlook.untried >= kUntried;
+  double seen_survival = 1.0;
+  double seen_tokens = 1.0;
   bool was_refused = false;
   const auto usual = static_cast<std::int64_t>(std::ceil(2.0 * outlook.usual)) + 1;
   const std::int64_t longest = offer.long_match ? most : std::max(known.limit, usual);
@@ -70,9 +76,12 @@ LengthPolicy::Candidate LengthPolicy::best_of(const DraftOffer& offer,
     acceptance = (count.accepted + kPriorWeight * prior) / (count.reached + kPriorWeight);
     survival *= acceptance;
     tokens += survival;
+    seen_survival *= finds_out ? acceptance : std::min(acceptance, lately);
+    seen_tokens += seen_survival;
     const double extra = outlook.extra[d + 1];
     const double cost = (1.0 + extra) / tokens;
-    if (kReturn * outlook.context > remaining * (1.0 - cost)) continue;
+    const double gain = remaining * (1.0 - (1.0 + extra) / seen_tokens);
+    if (outlook.context > 0.0 && kReturn * outlook.context > gain) continue;
     const double with_context = cost + outlook.context / remaining;
     if (with_context >= best.cost) continue;
     if (extra > room) {
@@ -85,7 +94,7 @@ LengthPolicy::Candidate LengthPolicy::best_of(const DraftOffer& offer,
   }
   if (best.plan.length > 0) return best;
   if (was_refused) best.plan.reason = DraftReason::kSpent;
-  if (block > room || outlook.context > block) return best;
+  if (block + outlook.context > room) return best;
   best.plan = {.length = std::min(kProbe, most), .reason = DraftReason::kTry};
   best.extra = outlook.extra[static_cast<std::size_t>(best.plan.length)];
   return best;

@@ -14,7 +14,8 @@
 // of n tokens takes at most n + n/200 + B plain steps for each kind, whatever ran before it. B is
 // one block of three at first, and up to kMostBlocks where late requests gained. A drafter whose
 // context has to be made first comes on top, once: it drafts if the rest of the request is
-// thought to gain kReturn times that.
+// thought to gain kReturn times that, by what other requests saw lately, or where none has asked it
+// for long.
 #pragma once
 
 #include <array>
