@@ -67,8 +67,7 @@ LengthPolicy::Candidate LengthPolicy::best_of(const DraftOffer& offer,
   double seen_tokens = 1.0;
   bool was_refused = false;
   const auto usual = static_cast<std::int64_t>(std::ceil(2.0 * outlook.usual)) + 1;
-  const std::int64_t longest = offer.long_match ? most : std::max(known.limit, usual);
-  for (std::int64_t n = 1; n <= std::min(most, longest); ++n) {
+  for (std::int64_t n = 1; n <= std::min(most, std::max(known.limit, usual)); ++n) {
     const auto d = static_cast<std::size_t>(n - 1);
     const double lately = outlook.prior[d] < 0.0 ? acceptance : outlook.prior[d];
     const double prior = std::max(kLeastPrior, lately);

@@ -7,7 +7,7 @@
 // cost beyond a plain step. Of all offers the best n is drafted that the request's ledger has room
 // for; where nothing is thought to win, a block of three now and then finds out. A request's first
 // blocks of a class are short: n is at most one more than twice what the request, or usually late
-// rounds of others, had accepted at once; but where n-grams match at length.
+// rounds of others, had accepted at once.
 //
 // A draft is made only if what a drafter's drafts, or all others, have lost and extra(n) stay
 // within a stake and half a percent of the tokens, and a round loses at most extra(n). So a request
