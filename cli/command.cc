@@ -189,8 +189,7 @@ void add_kv_flags(CLI::App& command, ModelFlags& flags) {
   add_kv_type(command, "--kv-full", flags.kv_full,
               "How full layers store the KV cache: auto (f32 or bf16, by --compute), f32, bf16, "
               "int8, e8 (4 bits after a rotation, as lattice points), or k4v4 and its like, k2 to "
-              "k6 bits of keys and v2 to v6 of values, after "
-              "`kakeya calibrate`",
+              "k6 bits of keys and v2 to v6 of values, after `kakeya calibrate`",
               true);
   add_kv_type(command, "--kv-sliding", flags.kv_sliding,
               "How sliding layers store it; types as above but k4v4 and its like");
