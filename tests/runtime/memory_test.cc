@@ -203,7 +203,7 @@ TEST(Memory, TheLedgerIsWhatTheAllocatorGaveAndWhatWasEstimated) {
 // the ledger with the one workspace that they share.
 TEST(Memory, StepsOfASchedulerAllocateNothing) {
   EngineOptions options = demo_options(Compute::kFast);
-  options.session.context = 512;
+  options.session.context = 2048;
   const std::int64_t before = buffer_bytes.load();
   {
     const auto engine = Engine::open(options).value();
@@ -212,7 +212,8 @@ TEST(Memory, StepsOfASchedulerAllocateNothing) {
     for (TokenId i = 0; i < 64; ++i) {
       Request request;
       request.prompt = std::vector<TokenId>(static_cast<std::size_t>(10 + i), 17 + i);
-      request.generate = {.max_tokens = 300,
+      // None ends meanwhile, however long its blocks are.
+      request.generate = {.max_tokens = 1900,
                           .sampling = {.temperature = i % 2 == 0 ? 0.0F : 1.0F},
                           .draft_length = i % 3 == 0 ? 0 : kAutoDraftLength,
                           .ignore_model_stop_ids = true};
