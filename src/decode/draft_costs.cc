@@ -121,6 +121,7 @@ DraftOutlook DraftCosts::outlook(const DraftOffer& offer,
   outlook.plain_is_new = share.requests == 1 && verify_.seen(1, context) < kFew;
   outlook.trust = trust_;
   outlook.usual = usual_[draft_class(offer)];
+  outlook.rounds = depths.front().reached;
   outlook.untried = untried_[draft_class(offer)];
   return outlook;
 }

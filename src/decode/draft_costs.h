@@ -45,6 +45,7 @@ struct DraftOutlook {
   bool plain_is_new = true;  // passes of one row are hardly known
   double trust = 0.0;        // share of late requests that gained by drafting
   double usual = 0.0;        // drafts that late rounds of the class accepted
+  double rounds = 0.0;       // that prior[0] is of, late ones more than early ones
   int untried = 0;           // requests that have ended since drafts of the class were looked at
 };
 

@@ -15,6 +15,8 @@ const double kCountFade = std::exp2(-1.0 / 24.0);  // of a round in the request'
 constexpr double kMostSaved = 4.0;
 // Requests after which a drafter that was not asked meanwhile may have a context made again.
 constexpr int kUntried = 16;
+// Rounds of a class that say enough of it.
+constexpr double kFewRounds = 8.0;
 // A request that has gone on beyond the usual length goes on for at least so many tokens.
 constexpr double kLeastExpected = 16.0;
 
@@ -61,8 +63,10 @@ LengthPolicy::Candidate LengthPolicy::best_of(const DraftOffer& offer,
   double acceptance = kLeastPrior;
   double survival = 1.0;
   double tokens = 1.0;
-  // A drafter's context is bought by what was seen lately, and to find out only now and then.
-  const bool finds_out = outlook.untried >= kUntried;
+  // A long context of a drafter is bought by what was seen lately, where that is known well enough,
+  // and to find out only now and then.
+  const bool finds_out =
+      outlook.untried >= kUntried || outlook.rounds < kFewRounds || outlook.context <= block;
   double seen_survival = 1.0;
   double seen_tokens = 1.0;
   bool was_refused = false;
@@ -93,7 +97,7 @@ LengthPolicy::Candidate LengthPolicy::best_of(const DraftOffer& offer,
   }
   if (best.plan.length > 0) return best;
   if (was_refused) best.plan.reason = DraftReason::kSpent;
-  if (block + outlook.context > room) return best;
+  if (block > room || outlook.context > block) return best;
   best.plan = {.length = std::min(kProbe, most), .reason = DraftReason::kTry};
   best.extra = outlook.extra[static_cast<std::size_t>(best.plan.length)];
   return best;
