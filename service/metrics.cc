@@ -23,6 +23,15 @@ MetricFamily family_of(const char* name, const char* help, MetricType type, doub
   return {.name = name, .help = help, .type = type, .metric = {std::move(metric)}};
 }
 
+// Adds a value with one label to a family of gauges or counters.
+void add_labelled(MetricFamily& family, const char* label, std::string_view name, double value) {
+  ClientMetric metric;
+  metric.label = {{label, std::string(name)}};
+  metric.counter.value = value;
+  metric.gauge.value = value;
+  family.metric.push_back(std::move(metric));
+}
+
 // Bytes that are reserved, a class of the ledger a label.
 MetricFamily memory_family(const Footprint& memory) {
   MetricFamily family = {.name = "kakeya_memory_bytes",
@@ -31,10 +40,8 @@ MetricFamily memory_family(const Footprint& memory) {
                          .metric = {}};
   for (std::size_t i = 0; i < kNumMemoryClasses; ++i) {
     const auto memory_class = static_cast<MemoryClass>(i);
-    ClientMetric metric;
-    metric.label = {{"class", std::string(memory_class_name(memory_class))}};
-    metric.gauge.value = static_cast<double>(memory.reserved_bytes(memory_class));
-    family.metric.push_back(std::move(metric));
+    add_labelled(family, "class", memory_class_name(memory_class),
+                 static_cast<double>(memory.reserved_bytes(memory_class)));
   }
   return family;
 }
@@ -46,10 +53,8 @@ MetricFamily rounds_family(const SchedulerStatistics& scheduler) {
                          .type = MetricType::Counter,
                          .metric = {}};
   for (std::size_t i = 0; i < kDraftReasons; ++i) {
-    ClientMetric metric;
-    metric.label = {{"reason", std::string(draft_reason_name(static_cast<DraftReason>(i)))}};
-    metric.counter.value = static_cast<double>(scheduler.rounds[i]);
-    family.metric.push_back(std::move(metric));
+    add_labelled(family, "reason", draft_reason_name(static_cast<DraftReason>(i)),
+                 static_cast<double>(scheduler.rounds[i]));
   }
   return family;
 }
