@@ -409,7 +409,7 @@ TEST_F(Cli, MakesAPageOfReports) {
            {"eval report " + results + " --out /nowhere/page.html", "/nowhere/page.html"},
            {"eval report " + folder_ + "/none.json --out " + page, "none.json"},
            {"eval report " + results + "/kv.json --against " + results + "/spec.json --out " + page,
-            "kakeya.eval.spec/2"}}) {
+            "kakeya.eval.spec/3"}}) {
     const Outcome refused = kakeya(arguments);
     EXPECT_NE(refused.exit_code, 0) << arguments;
     EXPECT_NE(refused.err.find(says), std::string::npos) << refused.err;

@@ -251,6 +251,7 @@ Report made_parity_report(const Report& provenance) {
 }
 
 Report made_session_report(const Report& report) {
+  if (report.contains("session")) return report;
   Report made = report;
   const std::string schema = report["schema"].get<std::string>();
   const std::size_t version = schema.rfind('/') + 1;

@@ -24,7 +24,7 @@ Report made_served_report(const Report& provenance);  // of word problems
 // A kept report of needles in haystacks with the replies of its first mode as those of a server.
 Report made_served_niah_report(const Report& niah);
 Report made_parity_report(const Report& provenance);
-// A kept report of a version that does not say how sessions were, as the next one, which does.
+// A kept report that says how its sessions were: as it is where it does, else as its next version.
 Report made_session_report(const Report& report);
 
 // A change of a report for which a rule must reject it.
