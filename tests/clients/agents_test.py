@@ -2,8 +2,6 @@
 the OpenAI Agents SDK, LiteLLM's bridges. usage: agents_test.py KAKEYA (tools/test_clients --all runs it)"""
 
 import asyncio
-import pathlib
-import subprocess
 import sys
 import typing
 import unittest
@@ -19,7 +17,8 @@ from pydantic import BaseModel, Field
 from pydantic_ai.models.openai import OpenAIChatModel
 from pydantic_ai.providers.openai import OpenAIProvider
 
-ROOT = pathlib.Path(__file__).resolve().parents[2]
+from serving import Server
+
 KAKEYA = sys.argv.pop(1)
 QUESTION = "Count from 5 to 12."
 ANSWER = "5, 6, 7, 8, 9, 10, 11, 12."
@@ -35,17 +34,11 @@ class Person(BaseModel):
 class Agents(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
-        cls.server = subprocess.Popen([KAKEYA, "serve", "--port", "0", "--model", ROOT / "models/demo"],
-                                      stdout=subprocess.PIPE, text=True)
-        cls.address = cls.server.stdout.readline().split()[0]
+        cls.server = Server(KAKEYA)
+        cls.addClassCleanup(cls.server.end)
+        cls.address = cls.server.url
         cls.url = cls.address + "/v1"
         agents.set_tracing_disabled(True)
-
-    @classmethod
-    def tearDownClass(cls):
-        cls.server.terminate()
-        cls.server.stdout.close()
-        cls.server.wait(timeout=30)
 
     def langchain(self, **options):
         return ChatOpenAI(model="demo", base_url=self.url, api_key="none", temperature=0, max_tokens=TOKENS, **options)

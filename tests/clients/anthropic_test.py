@@ -1,14 +1,13 @@
 """The official `anthropic` package, unmodified, against `kakeya serve`.
 usage: anthropic_test.py KAKEYA (tools/test_clients runs it)"""
 
-import pathlib
-import subprocess
 import sys
 import unittest
 
 import anthropic
 
-ROOT = pathlib.Path(__file__).resolve().parents[2]
+from serving import Server
+
 KAKEYA = sys.argv.pop(1)
 QUESTION = [{"role": "user", "content": "Count from 5 to 12."}]
 ANSWER = "5, 6, 7, 8, 9, 10, 11, 12."
@@ -17,17 +16,9 @@ ANSWER = "5, 6, 7, 8, 9, 10, 11, 12."
 class Anthropic(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
-        cls.server = subprocess.Popen([KAKEYA, "serve", "--port", "0", "--model", ROOT / "models/demo"],
-                                      stdout=subprocess.PIPE, text=True)
-        address = cls.server.stdout.readline().split()[0]
-        cls.client = anthropic.Anthropic(base_url=address, api_key="none", max_retries=0)
-
-    @classmethod
-    def tearDownClass(cls):
-        cls.server.terminate()
-        cls.server.stdout.close()
-        if cls.server.wait(timeout=30) != 0:
-            raise RuntimeError(f"expected exit code 0 of the server, got {cls.server.returncode}")
+        cls.server = Server(KAKEYA)
+        cls.addClassCleanup(cls.server.end)
+        cls.client = anthropic.Anthropic(base_url=cls.server.url, api_key="none", max_retries=0)
 
     def ask(self, **options):
         return self.client.messages.create(model="demo", max_tokens=60, messages=QUESTION, **options)

@@ -1,7 +1,6 @@
 """What deploy/ asks Prometheus for, against GET /metrics of `kakeya serve`. usage: dashboards_test.py KAKEYA"""
 
 import json
-import pathlib
 import re
 import shutil
 import subprocess
@@ -9,7 +8,8 @@ import sys
 import unittest
 import urllib.request
 
-ROOT = pathlib.Path(__file__).resolve().parents[2]
+from serving import ROOT, Server
+
 KAKEYA = sys.argv.pop(1)
 NAME = re.compile(r"\b(?:kakeya_|vllm:)[a-z_:]+")
 
@@ -21,12 +21,9 @@ def asked(texts):
 class Dashboards(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
-        process = subprocess.Popen([KAKEYA, "serve", "--port", "0", "--model", ROOT / "models/demo"],
-                                   stdout=subprocess.PIPE, text=True)
-        cls.addClassCleanup(process.stdout.close)
-        cls.addClassCleanup(process.wait)
-        cls.addClassCleanup(process.terminate)
-        url = process.stdout.readline().split()[0]
+        server = Server(KAKEYA)
+        cls.addClassCleanup(server.end)
+        url = server.url
         urllib.request.urlopen(url + "/health").close()  # the first response, which is counted
         text = urllib.request.urlopen(url + "/metrics").read().decode()
         cls.known = {re.split(r"[{ ]", line)[0] for line in text.splitlines() if not line.startswith("#")}

@@ -27,7 +27,7 @@ from fleet.measure import measure
 from fleet.passes import PassTimes
 from fleet.routers import ROUTERS
 from fleet.simulation import Simulation
-from replica import Replica
+from serving import Replica
 
 REPLICAS = 3
 ROUTER = "hash"

@@ -12,7 +12,8 @@ import time
 import unittest
 
 import grpc
-from grpc_service import MODES, ROOT, Server, append, create, generate, pb, prompt, rpc
+from grpc_service import MODES, Server, append, create, generate, pb, prompt, rpc
+from serving import ROOT
 
 KILLS = int(sys.argv.pop(2))
 KAKEYA = sys.argv.pop(1)

@@ -1,48 +1,31 @@
 """What the tests of the gRPC service share: a server of the demo model, and the messages of kakeya.v1 as grpcio-tools makes them."""
 
 import importlib
-import pathlib
-import subprocess
 import sys
 import tempfile
 
 import grpc
 from grpc_tools import protoc
 
-ROOT = pathlib.Path(__file__).resolve().parents[2]
+import serving
 
 MADE = tempfile.TemporaryDirectory()
-assert protoc.main(["protoc", f"-I{ROOT}/proto", f"--python_out={MADE.name}", f"--grpc_python_out={MADE.name}",
+assert protoc.main(["protoc", f"-I{serving.ROOT}/proto", f"--python_out={MADE.name}", f"--grpc_python_out={MADE.name}",
                     "kakeya/v1/runtime.proto"]) == 0
 sys.path.insert(0, MADE.name)
 pb = importlib.import_module("kakeya.v1.runtime_pb2")
 rpc = importlib.import_module("kakeya.v1.runtime_pb2_grpc")
 
 
-class Server:
+class Server(serving.Server):
     def __init__(self, kakeya, *flags):
-        self.process = subprocess.Popen(
-            [kakeya, "serve", "--port", "0", "--grpc", "127.0.0.1:0", "--model", ROOT / "models/demo", *flags],
-            stdout=subprocess.PIPE, text=True)
-        self.http = self.process.stdout.readline().split()[0]
+        super().__init__(kakeya, "--grpc", "127.0.0.1:0", *flags)
         for line in self.process.stdout:
             if line.startswith("gRPC on "):
                 self.address = line.split()[2].rstrip(":")
                 break
         else:
             raise RuntimeError("the server has no gRPC")
-
-    def kill(self):
-        self.process.kill()
-        self.process.wait()
-        self.process.stdout.close()
-
-    def end(self):
-        self.process.terminate()
-        code = self.process.wait(timeout=30)
-        self.process.stdout.close()
-        if code != 0:
-            raise RuntimeError(f"expected exit code 0 of the server, got {code}")
 
 
 def prompt(seed, tokens):

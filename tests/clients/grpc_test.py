@@ -18,7 +18,8 @@ import grpc
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha.proto_reflection_descriptor_database import ProtoReflectionDescriptorDatabase
 from google.protobuf.descriptor_pool import DescriptorPool
-from grpc_service import MODES, ROOT, Server, append, code_of, create, generate, pb, prompt, rpc
+from grpc_service import MODES, Server, append, code_of, create, generate, pb, prompt, rpc
+from serving import ROOT
 
 CYCLES = int(sys.argv.pop(2))
 KAKEYA = sys.argv.pop(1)
@@ -154,7 +155,7 @@ class Calls(unittest.TestCase):
         def chat():
             body = json.dumps({"messages": [{"role": "user", "content": "Count from 5 to 12."}],
                                "temperature": 0}).encode()
-            request = urllib.request.Request(self.server.http + "/v1/chat/completions", body,
+            request = urllib.request.Request(self.server.url + "/v1/chat/completions", body,
                                              {"Content-Type": "application/json"})
             text = json.load(urllib.request.urlopen(request))["choices"][0]["message"]["content"]
             if text != "5, 6, 7, 8, 9, 10, 11, 12.":
@@ -281,7 +282,7 @@ class Many(unittest.TestCase):
         self.server.end()
 
     def metrics(self):
-        text = urllib.request.urlopen(self.server.http + "/metrics").read().decode()
+        text = urllib.request.urlopen(self.server.url + "/metrics").read().decode()
         values = {}
         for line in text.splitlines():
             if not line.startswith("#"):

@@ -13,7 +13,7 @@ import time
 import unittest
 import urllib.request
 
-from replica import ROOT, Replica, free_port
+from serving import ROOT, Replica, free_port
 
 STREAMS = int(sys.argv.pop(2))
 KAKEYA = sys.argv.pop(1)

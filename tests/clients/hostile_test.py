@@ -12,7 +12,7 @@ import time
 import urllib.error
 import urllib.request
 
-from replica import Replica
+from serving import Replica
 
 KAKEYA = sys.argv[1]
 ROUNDS = int(sys.argv[2]) if len(sys.argv) > 2 else 1

@@ -12,11 +12,11 @@ import multiprocessing
 import os
 import pathlib
 import random
-import subprocess
 import sys
 import time
 
-ROOT = pathlib.Path(__file__).resolve().parents[2]
+from serving import Server
+
 KAKEYA, SECONDS, CLIENTS = sys.argv[1], float(sys.argv[2]), int(sys.argv[3])
 # How much the server may have grown when all is over, after a first round of all clients: what the
 # allocator keeps of a crowd's buffers and threads. A leak of 1 KiB a request shows in minutes.
@@ -275,16 +275,11 @@ def load(server, port):
 
 
 def main():
-    server = subprocess.Popen([KAKEYA, "serve", "--port", "0", "--model", ROOT / "models/demo"],
-                              stdout=subprocess.PIPE, text=True)
+    server = Server(KAKEYA)
     try:
-        failures = load(server, int(server.stdout.readline().split()[0].rsplit(":", 1)[1]))
+        failures = load(server.process, int(server.url.rsplit(":", 1)[1]))
     finally:
-        server.terminate()
-        server.stdout.close()
-        code = server.wait(timeout=PATIENCE)
-    if code != 0:
-        failures.append(f"expected exit code 0 of the server, got {code}")
+        server.end()
     for failure in failures[:10]:
         print(failure, file=sys.stderr)
     sys.exit(1 if failures else 0)

@@ -18,7 +18,8 @@ os.environ.update({"LITELLM_LOCAL_MODEL_COST_MAP": "True", "HF_HUB_OFFLINE": "1"
 import langchain_openai
 import litellm
 
-ROOT = pathlib.Path(__file__).resolve().parents[2]
+from serving import ROOT, Server
+
 KAKEYA = sys.argv.pop(1)
 TEXT = "Count from 5 to 12."
 QUESTION = [{"role": "user", "content": TEXT}]
@@ -44,17 +45,10 @@ metric_list:
 class MoreClients(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
-        cls.server = subprocess.Popen([KAKEYA, "serve", "--port", "0", "--model", ROOT / "models/demo"],
-                                      stdout=subprocess.PIPE, text=True)
-        cls.address = cls.server.stdout.readline().split()[0]
+        cls.server = Server(KAKEYA)
+        cls.addClassCleanup(cls.server.end)
+        cls.address = cls.server.url
         cls.url = cls.address + "/v1"
-
-    @classmethod
-    def tearDownClass(cls):
-        cls.server.terminate()
-        cls.server.stdout.close()
-        if cls.server.wait(timeout=60) != 0:
-            raise RuntimeError(f"expected exit code 0 of the server, got {cls.server.returncode}")
 
     def test_litellm(self):
         def complete(**options):

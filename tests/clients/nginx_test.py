@@ -11,7 +11,8 @@ import tempfile
 import time
 import unittest
 
-ROOT = pathlib.Path(__file__).resolve().parents[2]
+from serving import Server, free_port
+
 KAKEYA = sys.argv.pop(1)
 
 CONFIGURATION = """
@@ -34,23 +35,13 @@ http {{
 """
 
 
-def free_port():
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
-
-
 class BehindNginx(unittest.TestCase):
     def serve(self, folder, *flags, more=""):
-        server = subprocess.Popen([KAKEYA, "serve", "--port", "0", "--model", ROOT / "models/demo", *flags],
-                                  stdout=subprocess.PIPE, text=True)
-        self.addCleanup(server.stdout.close)
-        self.addCleanup(server.wait, 60)
-        self.addCleanup(server.terminate)
-        address = server.stdout.readline().split()[0]
+        server = Server(KAKEYA, *flags)
+        self.addCleanup(server.end)
         port = free_port()
         file = pathlib.Path(folder, "nginx.conf")
-        file.write_text(CONFIGURATION.format(folder=folder, port=port, address=address, more=more))
+        file.write_text(CONFIGURATION.format(folder=folder, port=port, address=server.url, more=more))
         proxy = subprocess.Popen(["nginx", "-p", folder, "-c", file], stderr=subprocess.DEVNULL)
         self.addCleanup(proxy.wait, 60)
         self.addCleanup(proxy.terminate)

@@ -1,7 +1,5 @@
 """The official `ollama` package, unmodified, against `kakeya serve`. usage: ollama_test.py KAKEYA (tools/test_clients runs it)"""
 
-import pathlib
-import subprocess
 import sys
 import typing
 import unittest
@@ -9,7 +7,8 @@ import unittest
 import ollama
 from pydantic import BaseModel, Field
 
-ROOT = pathlib.Path(__file__).resolve().parents[2]
+from serving import Server
+
 KAKEYA = sys.argv.pop(1)
 QUESTION = [{"role": "user", "content": "Count from 5 to 12."}]
 ANSWER = "5, 6, 7, 8, 9, 10, 11, 12."
@@ -23,16 +22,9 @@ class Person(BaseModel):
 class Ollama(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
-        cls.server = subprocess.Popen([KAKEYA, "serve", "--port", "0", "--model", ROOT / "models/demo"],
-                                      stdout=subprocess.PIPE, text=True)
-        cls.client = ollama.Client(host=cls.server.stdout.readline().split()[0])
-
-    @classmethod
-    def tearDownClass(cls):
-        cls.server.terminate()
-        cls.server.stdout.close()
-        if cls.server.wait(timeout=30) != 0:
-            raise RuntimeError(f"expected exit code 0 of the server, got {cls.server.returncode}")
+        cls.server = Server(KAKEYA)
+        cls.addClassCleanup(cls.server.end)
+        cls.client = ollama.Client(host=cls.server.url)
 
     def chat(self, **options):
         return self.client.chat("demo", **{"messages": QUESTION, "options": {"temperature": 0}, **options})

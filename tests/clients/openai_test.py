@@ -15,7 +15,8 @@ import httpx2
 import openai
 import pydantic
 
-ROOT = pathlib.Path(__file__).resolve().parents[2]
+from serving import ROOT, Server
+
 KAKEYA = sys.argv.pop(1)
 QUESTION = [{"role": "user", "content": "Count from 5 to 12."}]
 ANSWER = "5, 6, 7, 8, 9, 10, 11, 12."
@@ -24,17 +25,10 @@ ANSWER = "5, 6, 7, 8, 9, 10, 11, 12."
 class OpenAi(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
-        cls.server = subprocess.Popen([KAKEYA, "serve", "--port", "0", "--model", ROOT / "models/demo"],
-                                      stdout=subprocess.PIPE, text=True)
-        cls.address = cls.server.stdout.readline().split()[0]
+        cls.server = Server(KAKEYA)
+        cls.addClassCleanup(cls.server.end)
+        cls.address = cls.server.url
         cls.client = openai.OpenAI(base_url=cls.address + "/v1", api_key="none", max_retries=0)
-
-    @classmethod
-    def tearDownClass(cls):
-        cls.server.terminate()
-        cls.server.stdout.close()
-        if cls.server.wait(timeout=30) != 0:
-            raise RuntimeError(f"expected exit code 0 of the server, got {cls.server.returncode}")
 
     def ask(self, **options):
         return self.client.chat.completions.create(
@@ -333,16 +327,13 @@ class OpenAiOverTls(unittest.TestCase):
             made = subprocess.run([KAKEYA, "serve", "--new-key", "ann"], check=True,
                                   capture_output=True, text=True)
             pathlib.Path(keys).write_text(made.stdout)
-            server = subprocess.Popen(
-                [KAKEYA, "serve", "--port", "0", "--model", ROOT / "models/demo", "--keys", keys,
-                 "--tls-cert", certificate, "--tls-key", private], stdout=subprocess.PIPE, text=True)
+            server = Server(KAKEYA, "--keys", keys, "--tls-cert", certificate, "--tls-key", private)
             try:
-                address = server.stdout.readline().split()[0]
-                self.assertTrue(address.startswith("https://"))
+                self.assertTrue(server.url.startswith("https://"))
                 trust = ssl.create_default_context(cafile=certificate)
 
                 def client(key):
-                    return openai.OpenAI(base_url=address + "/v1", api_key=key, max_retries=0,
+                    return openai.OpenAI(base_url=server.url + "/v1", api_key=key, max_retries=0,
                                          http_client=httpx2.Client(verify=trust))
                 pieces = client(made.stderr.split()[-1]).chat.completions.create(
                     model="demo", messages=QUESTION, temperature=0, stream=True)
@@ -351,9 +342,7 @@ class OpenAiOverTls(unittest.TestCase):
                 with self.assertRaises(openai.AuthenticationError):
                     client("another").models.list()
             finally:
-                server.terminate()
-                server.stdout.close()
-                self.assertEqual(server.wait(timeout=30), 0)
+                server.end()
 
 
 if __name__ == "__main__":

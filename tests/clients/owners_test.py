@@ -10,7 +10,7 @@ import tempfile
 import urllib.error
 import urllib.request
 
-from replica import Replica
+from serving import Replica
 
 KAKEYA = sys.argv[1]
 RESPONSES = 1030  # more than are kept of all

@@ -6,7 +6,6 @@ import json
 import os
 import pathlib
 import re
-import subprocess
 import sys
 import time
 import unittest
@@ -17,7 +16,8 @@ from selenium.webdriver.common.by import By
 from selenium.webdriver.common.keys import Keys
 from selenium.webdriver.support.ui import WebDriverWait
 
-ROOT = pathlib.Path(__file__).resolve().parents[2]
+from serving import ROOT, Server
+
 KAKEYA = sys.argv.pop(1)
 SCREENSHOTS = os.environ.get("SCREENSHOTS")
 QUESTION = "Count from 5 to 12."
@@ -56,10 +56,9 @@ HOSTILE = """<img src=x onerror="window.broken=1"> and <script>window.broken=1</
 class Page(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
-        cls.server = subprocess.Popen([KAKEYA, "serve", "--port", "0", "--ctx", "32768",
-                                       "--draft-length", "4", "--model", ROOT / "models/demo"],
-                                      stdout=subprocess.PIPE, text=True)
-        cls.address = cls.server.stdout.readline().split()[0]
+        server = Server(KAKEYA, "--ctx", "32768", "--draft-length", "4")
+        cls.addClassCleanup(server.end)
+        cls.address = server.url
         options = webdriver.ChromeOptions()
         options.binary_location = "/usr/bin/chromium"
         for flag in ("--headless=new", "--no-sandbox", "--disable-dev-shm-usage", "--hide-scrollbars"):
@@ -70,10 +69,6 @@ class Page(unittest.TestCase):
     @classmethod
     def tearDownClass(cls):
         cls.browser.quit()
-        cls.server.terminate()
-        cls.server.stdout.close()
-        if cls.server.wait(timeout=30) != 0:
-            raise RuntimeError(f"expected exit code 0 of the server, got {cls.server.returncode}")
 
     def setUp(self):
         self.size(1280, 800)

@@ -15,6 +15,8 @@ import urllib.request
 import jsonschema
 import openai
 
+from serving import Server
+
 KAKEYA, MODEL = sys.argv.pop(1), sys.argv.pop(1)
 PROGRAMS = pathlib.Path(sys.executable).parent  # of the packages that were installed with it
 GOLDENS = pathlib.Path(__file__).parents[1] / "data/real/smollm2-tokens.json"
@@ -51,18 +53,11 @@ metric_list:
 class RealModel(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
-        cls.server = subprocess.Popen([KAKEYA, "serve", "--port", "0", "--model", MODEL],
-                                      stdout=subprocess.PIPE, text=True)
-        cls.url = cls.server.stdout.readline().split()[0] + "/v1"
+        server = Server(KAKEYA, model=MODEL)
+        cls.addClassCleanup(server.end)
+        cls.url = server.url + "/v1"
         cls.client = openai.OpenAI(base_url=cls.url, api_key="none", max_retries=0)
         cls.name = cls.client.models.list().data[0].id
-
-    @classmethod
-    def tearDownClass(cls):
-        cls.server.terminate()
-        cls.server.stdout.close()
-        if cls.server.wait(timeout=60) != 0:
-            raise RuntimeError(f"expected exit code 0 of the server, got {cls.server.returncode}")
 
     def ask(self, question, **options):
         return self.client.chat.completions.create(

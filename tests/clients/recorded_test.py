@@ -5,14 +5,13 @@ They are made by hand after public reports and sources of these programs; names 
 that the error names, and "because": why. usage: recorded_test.py KAKEYA (tools/test_clients runs it)"""
 
 import json
-import pathlib
-import subprocess
 import sys
 import unittest
 import urllib.error
 import urllib.request
 
-ROOT = pathlib.Path(__file__).resolve().parents[2]
+from serving import ROOT, Server
+
 KAKEYA = sys.argv.pop(1)
 RECORDED = {path.stem: json.loads(path.read_text()) for path in sorted((ROOT / "tests/clients/recorded").glob("*.json"))}
 RESULT = "Done."
@@ -159,15 +158,9 @@ def events_of(text, named):
 class Recorded(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
-        cls.server = subprocess.Popen([KAKEYA, "serve", "--port", "0", "--ctx", "8192", "--model", ROOT / "models/demo"], stdout=subprocess.PIPE, text=True)
-        cls.address = cls.server.stdout.readline().split()[0]
-
-    @classmethod
-    def tearDownClass(cls):
-        cls.server.terminate()
-        cls.server.stdout.close()
-        if cls.server.wait(timeout=30) != 0:
-            raise RuntimeError(f"expected exit code 0 of the server, got {cls.server.returncode}")
+        server = Server(KAKEYA, "--ctx", "8192")
+        cls.addClassCleanup(server.end)
+        cls.address = server.url
 
     def ask(self, record, body):
         data = None if body is None else json.dumps(body).encode()

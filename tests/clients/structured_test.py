@@ -3,15 +3,14 @@ the same tokens whatever drafts. usage: structured_test.py KAKEYA [REQUESTS] (to
 
 import asyncio
 import json
-import pathlib
 import random
-import subprocess
 import sys
 
 import httpx2
 import jsonschema
 
-ROOT = pathlib.Path(__file__).resolve().parents[2]
+from serving import ROOT, Server
+
 CLIENTS = 32
 MOST_TOKENS = 300
 VALIDATOR = jsonschema.Draft202012Validator
@@ -104,13 +103,11 @@ async def ask_all(address, requests):
 
 
 def answers(kakeya, draft, requests):
-    server = subprocess.Popen([kakeya, "serve", "--port", "0", "--model", ROOT / "models/demo", "--draft", draft],
-                              stdout=subprocess.PIPE, text=True)
+    server = Server(kakeya, "--draft", draft)
     try:
-        return asyncio.run(ask_all(server.stdout.readline().split()[0], requests))
+        return asyncio.run(ask_all(server.url, requests))
     finally:
-        server.terminate()
-        server.wait(timeout=60)
+        server.end()
 
 
 def main():

@@ -1,4 +1,4 @@
-"""A replica of `kakeya serve` with the demo model, on a port of its own."""
+"""`kakeya serve` as a process of its own: one that a test begins and ends, and one that is killed and begun anew."""
 
 import pathlib
 import socket
@@ -15,7 +15,29 @@ def free_port():
         return one.getsockname()[1]
 
 
+class Server:
+    """`kakeya serve` with the demo model or another one, on a port that it chooses. Its end is part of the test."""
+
+    def __init__(self, kakeya, *flags, model=ROOT / "models/demo"):
+        self.process = subprocess.Popen([kakeya, "serve", "--port", "0", "--model", model, *flags], stdout=subprocess.PIPE, text=True)
+        self.url = self.process.stdout.readline().split()[0]
+
+    def kill(self):
+        self.process.kill()
+        self.process.wait()
+        self.process.stdout.close()
+
+    def end(self):
+        self.process.terminate()
+        code = self.process.wait(timeout=60)
+        self.process.stdout.close()
+        if code != 0:
+            raise RuntimeError(f"expected exit code 0 of the server, got {code}")
+
+
 class Replica:
+    """`kakeya serve` with the demo model and one thread, on a port that it keeps when it starts anew."""
+
     def __init__(self, kakeya, *flags):
         self.port = free_port()
         self.url = f"http://127.0.0.1:{self.port}"
