@@ -160,7 +160,8 @@ Result<AttentionRows> parse_attention_rows(std::string_view name) {
   kind.one_vector = name.ends_with(kOneVector);
   const std::string_view of =
       name.substr(0, name.size() - (kind.one_vector ? kOneVector.size() : 0));
-  if (is_removed_kv_type(of)) return invalid_argument("--kv: {} {}", of, kRemovedKvTypeRefusal);
+  const std::string removed = removed_kv_type_refusal(of);
+  if (!removed.empty()) return invalid_argument("--kv: {}", removed);
   const auto format = parse_kv_format(of);
   if (!format) {
     std::string names;

@@ -63,8 +63,8 @@ void add_kv_type(CLI::App& command,
   // Twenty-five of the names are of one kind, which the help says.
   const auto is_type = std::make_shared<CLI::IsMember>(types);
   const auto check = [is_type](std::string& given) {
-    if (is_removed_kv_type(given)) return fmt::format("{} {}", given, kRemovedKvTypeRefusal);
-    return (*is_type)(given);
+    const std::string removed = removed_kv_type_refusal(given);
+    return removed.empty() ? (*is_type)(given) : removed;
   };
   command.add_option(name, value, help)
       ->check(CLI::Validator(check, ""))

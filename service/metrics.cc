@@ -6,8 +6,9 @@
 
 #include <algorithm>
 #include <limits>
-#include <string_view>
+#include <string>
 #include <utility>
+#include <vector>
 
 namespace kakeya::service {
 namespace {
@@ -16,20 +17,17 @@ using prometheus::ClientMetric;
 using prometheus::MetricFamily;
 using prometheus::MetricType;
 
-MetricFamily family_of(const char* name, const char* help, MetricType type, double value) {
+// A value of a gauge or a counter.
+ClientMetric metric_of(double value, std::vector<ClientMetric::Label> labels = {}) {
   ClientMetric metric;
+  metric.label = std::move(labels);
   metric.counter.value = value;
   metric.gauge.value = value;
-  return {.name = name, .help = help, .type = type, .metric = {std::move(metric)}};
+  return metric;
 }
 
-// Adds a value with one label to a family of gauges or counters.
-void add_labelled(MetricFamily& family, const char* label, std::string_view name, double value) {
-  ClientMetric metric;
-  metric.label = {{label, std::string(name)}};
-  metric.counter.value = value;
-  metric.gauge.value = value;
-  family.metric.push_back(std::move(metric));
+MetricFamily family_of(const char* name, const char* help, MetricType type, ClientMetric metric) {
+  return {.name = name, .help = help, .type = type, .metric = {std::move(metric)}};
 }
 
 // Bytes that are reserved, a class of the ledger a label.
@@ -40,8 +38,8 @@ MetricFamily memory_family(const Footprint& memory) {
                          .metric = {}};
   for (std::size_t i = 0; i < kNumMemoryClasses; ++i) {
     const auto memory_class = static_cast<MemoryClass>(i);
-    add_labelled(family, "class", memory_class_name(memory_class),
-                 static_cast<double>(memory.reserved_bytes(memory_class)));
+    family.metric.push_back(metric_of(static_cast<double>(memory.reserved_bytes(memory_class)),
+                                      {{"class", std::string(memory_class_name(memory_class))}}));
   }
   return family;
 }
@@ -53,8 +51,9 @@ MetricFamily rounds_family(const SchedulerStatistics& scheduler) {
                          .type = MetricType::Counter,
                          .metric = {}};
   for (std::size_t i = 0; i < kDraftReasons; ++i) {
-    add_labelled(family, "reason", draft_reason_name(static_cast<DraftReason>(i)),
-                 static_cast<double>(scheduler.rounds[i]));
+    const auto reason = static_cast<DraftReason>(i);
+    family.metric.push_back(metric_of(static_cast<double>(scheduler.rounds[i]),
+                                      {{"reason", std::string(draft_reason_name(reason))}}));
   }
   return family;
 }
@@ -116,10 +115,12 @@ std::string Metrics::text(const SchedulerStatistics& scheduler,
                           const ServerCounts& server) const {
   std::vector<MetricFamily> families = registry_.Collect();
   const auto gauge = [&](const char* name, const char* help, std::int64_t value) {
-    families.push_back(family_of(name, help, MetricType::Gauge, static_cast<double>(value)));
+    families.push_back(
+        family_of(name, help, MetricType::Gauge, metric_of(static_cast<double>(value))));
   };
   const auto counter = [&](const char* name, const char* help, std::int64_t value) {
-    families.push_back(family_of(name, help, MetricType::Counter, static_cast<double>(value)));
+    families.push_back(
+        family_of(name, help, MetricType::Counter, metric_of(static_cast<double>(value))));
   };
   gauge("kakeya_requests_waiting", "Requests that wait for a place", scheduler.waiting);
   gauge("kakeya_requests_running", "Requests that are answered", scheduler.running);
@@ -173,8 +174,8 @@ std::string Metrics::text(const SchedulerStatistics& scheduler,
   families.push_back(memory_family(memory));
   families.push_back(rounds_family(scheduler));
   const auto of_model = [&](const char* name, const char* help, double value) {
-    families.push_back(family_of(name, help, MetricType::Gauge, value));
-    families.back().metric.front().label = {{"model_name", model_name_}};
+    families.push_back(
+        family_of(name, help, MetricType::Gauge, metric_of(value, {{"model_name", model_name_}})));
   };
   of_model("vllm:num_requests_waiting", "As kakeya_requests_waiting",
            static_cast<double>(scheduler.waiting));

@@ -61,11 +61,12 @@ inline constexpr std::string_view kRemovedKvTypes[] = {"int4", "int4r", "d4"};
 inline constexpr std::string_view kRemovedKvTypeRefusal =
     "was removed, others lose less in as many bytes: expected e8, or for full layers k4v4 after "
     "`kakeya calibrate`";
-constexpr bool is_removed_kv_type(std::string_view name) {
+// The refusal of one of these names, with the name; empty for others.
+inline std::string removed_kv_type_refusal(std::string_view name) {
   for (const std::string_view removed : kRemovedKvTypes) {
-    if (name == removed) return true;
+    if (name == removed) return std::string(name) + " " + std::string(kRemovedKvTypeRefusal);
   }
-  return false;
+  return "";
 }
 
 // Ways to treat evicted rows of the KV cache. kKeep: they stay, exactly. kDrop: they are forgotten,

@@ -27,10 +27,9 @@ bool is_auto(nb::handle value) {
 
 void read_kv_type(Keywords& keywords, const char* name, KvType& type) {
   keywords.with(name, [&](nb::handle value) {
-    const std::string given = text_of(keywords.place(name), value);
-    if (!is_removed_kv_type(given)) return;
-    throw nb::value_error(
-        (keywords.place(name) + ": " + given + " " + std::string(kRemovedKvTypeRefusal)).c_str());
+    const std::string removed = removed_kv_type_refusal(text_of(keywords.place(name), value));
+    if (removed.empty()) return;
+    throw nb::value_error((keywords.place(name) + ": " + removed).c_str());
   });
   keywords.read(name, type, kKvTypes);
 }

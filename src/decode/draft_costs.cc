@@ -46,20 +46,20 @@ void DraftCosts::learn(std::int64_t rows, Position context, double seconds) {
   // Drafting is on the same machine, and may not have been seen for long.
   draft_.scale(moved);
   context_row_ *= moved;
-  known_ = true;
 }
 
 void DraftCosts::learn_drafts(std::int64_t tokens, Position context, double seconds) {
   if (tokens < 1 || !(seconds > 0.0)) return;
   const std::lock_guard lock(mutex_);
-  if (known_) draft_.learn(tokens, context, seconds);
+  if (verify_.is_known()) draft_.learn(tokens, context, seconds);
 }
 
 void DraftCosts::learn_context(const ContextWork& work) {
   if (work.rows < kLeastRows || !(work.seconds > 0.0)) return;
   const std::lock_guard lock(mutex_);
+  if (!verify_.is_known()) return;
   const double row = work.seconds / static_cast<double>(work.rows);
-  if (known_) context_row_ = std::min(row, context_row_ + kContextWeight * (row - context_row_));
+  context_row_ = std::min(row, context_row_ + kContextWeight * (row - context_row_));
 }
 
 void DraftCosts::learn_acceptance(std::size_t draft_class,
@@ -128,12 +128,12 @@ DraftOutlook DraftCosts::outlook(const DraftOffer& offer,
 
 double DraftCosts::plain_seconds(Position context) const {
   const std::lock_guard lock(mutex_);
-  return known_ ? verify_.at(1, context) : 0.0;
+  return verify_.is_known() ? verify_.at(1, context) : 0.0;
 }
 
 std::optional<CostTable> DraftCosts::table(std::int64_t max_length) const {
   const std::lock_guard lock(mutex_);
-  if (!known_) return std::nullopt;
+  if (!verify_.is_known()) return std::nullopt;
   CostTable table;
   for (std::int64_t n = 1; n <= max_length + 1; ++n) table.verify.push_back(verify_.at(n, 0));
   for (std::int64_t n = 1; n <= max_length; ++n) table.draft.push_back(draft_.at(n, 0));

@@ -90,8 +90,7 @@ class DraftCosts {
   };
 
   mutable std::mutex mutex_;
-  bool known_ = false;  // times are seconds; else plain steps
-  PassTimes verify_;
+  PassTimes verify_;  // in plain steps before a pass was seen, as the other times
   PassTimes draft_;
   double context_row_;  // of one row of a drafter's context
   std::array<std::array<Depth, DraftOutlook::kMostDrafts>, kDraftClasses> depths_{};

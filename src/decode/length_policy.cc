@@ -134,7 +134,7 @@ void LengthPolicy::observe(const RoundRecord& round) {
   rounds_since_plain_ = drafts ? rounds_since_plain_ + 1 : 0;
   if (!drafts) return;
   has_drafted_ = true;
-  double& spent = spent_[offer_.kind == DraftKind::kDflash ? 1 : 0];
+  double& spent = spent_[ledger_of(offer_.kind)];
   spent = std::max(-kMostSaved, spent + 1.0 + chosen_.extra - round.committed);
   // A round that was stopped commits no token after its accepted drafts: the rest was never judged.
   const std::int64_t judged = std::min(round.drafted, round.committed);

@@ -66,7 +66,7 @@ class LengthPolicy {
 
   // Plain steps that drafts of a kind have lost so far by the table, without a drafter's context;
   // below 0: gained.
-  double spent(DraftKind kind) const { return spent_[kind == DraftKind::kDflash ? 1 : 0]; }
+  double spent(DraftKind kind) const { return spent_[ledger_of(kind)]; }
 
   // Ends the request: later ones may stake more where it gained.
   void end();
@@ -88,6 +88,8 @@ class LengthPolicy {
     double cost = 1.0;  // plain steps a token
   };
 
+  // Index into spent_: what drafters lose is counted for itself.
+  static std::size_t ledger_of(DraftKind kind) { return kind == DraftKind::kDflash ? 1 : 0; }
   // The best length of one offer, or a block that finds out, if nothing is thought to win.
   Candidate best_of(const DraftOffer& offer,
                     std::int64_t most,
@@ -99,7 +101,7 @@ class LengthPolicy {
   DraftCosts* costs_;
   double usual_length_;
   std::array<Class, kDraftClasses> classes_{};
-  std::array<double, 2> spent_{};  // by a drafter the second
+  std::array<double, 2> spent_{};  // by ledger_of()
   std::int64_t tokens_ = 0;
   int rounds_since_plain_ = 0;
   bool has_drafted_ = false;

@@ -15,6 +15,8 @@ class PassTimes {
   // `first` + `each` * size, in any unit, is what a pass is thought to take before one was seen.
   PassTimes(double first, double each);
 
+  // True once a pass was seen: times are seconds from then on.
+  bool is_known() const { return known_; }
   // Seconds of a pass of so many rows or tokens, at least 1; before any was seen, the made-up
   // table.
   double at(std::int64_t size, Position context) const;

@@ -48,9 +48,8 @@ Result<bool> read_one_code(const JsonFields& root, ProjectionFeatures features) 
 Result<std::optional<KvFormat>> read_code_format(const JsonFields& root, std::int64_t rank) {
   if (!root.has("code_format")) return std::optional<KvFormat>();
   KAKEYA_ASSIGN_OR_RETURN(const std::string name, root.text_or("code_format", ""));
-  if (is_removed_kv_type(name)) {
-    return invalid_argument("code_format: {} {}", name, kRemovedKvTypeRefusal);
-  }
+  const std::string removed = removed_kv_type_refusal(name);
+  if (!removed.empty()) return invalid_argument("code_format: {}", removed);
   const std::optional<KvFormat> format = parse_kv_format(name);
   if (format && kv_format_supports(*format, rank)) return format;
   return invalid_argument(

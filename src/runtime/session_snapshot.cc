@@ -170,9 +170,9 @@ Status check_types(const SnapshotFile& file) {
     const auto found = file.key().find(name);
     if (found == file.key().end()) continue;
     const std::string type = found->second.substr(0, found->second.find(' '));
-    if (!is_removed_kv_type(type)) continue;
-    return error(StatusCode::kFailedPrecondition, "{}: key {}: {} {}", file.path(), name, type,
-                 kRemovedKvTypeRefusal);
+    const std::string removed = removed_kv_type_refusal(type);
+    if (removed.empty()) continue;
+    return error(StatusCode::kFailedPrecondition, "{}: key {}: {}", file.path(), name, removed);
   }
   return {};
 }

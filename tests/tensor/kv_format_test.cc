@@ -59,10 +59,11 @@ TEST(KvFormat, NamesAreReadAsTheyAreWritten) {
 
 TEST(KvFormat, RemovedTypesAreNeitherReadNorWritten) {
   for (const std::string_view name : kRemovedKvTypes) {
-    EXPECT_TRUE(is_removed_kv_type(name));
+    EXPECT_EQ(removed_kv_type_refusal(name),
+              std::string(name) + " " + std::string(kRemovedKvTypeRefusal));
     EXPECT_EQ(parse_kv_format(name), std::nullopt) << name;
   }
-  for (const auto& [name, type] : kKvTypes) EXPECT_FALSE(is_removed_kv_type(name)) << name;
+  for (const auto& [name, type] : kKvTypes) EXPECT_EQ(removed_kv_type_refusal(name), "") << name;
 }
 
 TEST(KvFormat, TakesTheBytesThatAreDocumented) {

@@ -48,6 +48,13 @@ std::string words_of_format(wire::JsonReader& reader,
 
 }  // namespace
 
+bool check_tool_list(wire::JsonReader& reader, const Json& tools, const std::string& where) {
+  if (tools.is_array() && tools.size() <= wire::kMostTools) return true;
+  reader.refuse(where, fmt::format("an array of at most {} tools", wire::kMostTools),
+                tools.is_array() ? std::to_string(tools.size()) : wire::shown(tools));
+  return false;
+}
+
 void check_tool_size(wire::JsonReader& reader, std::string_view text, const std::string& where) {
   if (json_size(text).values <= wire::kMostValuesOfATool) return;
   reader.refuse(where, fmt::format("at most {} JSON values", wire::kMostValuesOfATool), "more");
@@ -61,10 +68,7 @@ void FlatTools::add_of(const std::string& space,
                        const Json& tools,
                        std::string_view text,
                        const std::string& where) {
-  if (!tools.is_array() || tools.size() > wire::kMostTools) {
-    return reader_.refuse(where, fmt::format("an array of at most {} tools", wire::kMostTools),
-                          tools.is_array() ? std::to_string(tools.size()) : wire::shown(tools));
-  }
+  if (!check_tool_list(reader_, tools, where)) return;
   const std::vector<std::string_view> texts = wire::parts_of(text);
   for (std::size_t i = 0; i < tools.size() && !reader_.failed(); ++i) {
     add_tool(space, tools[i], texts[i], fmt::format("{}[{}]", where, i));

@@ -24,8 +24,7 @@ class FlatTools {
 
   // Adds the functions of an array whose own text is `text`, and those of its namespaces: {"type":
   // "function", "name", ...}, {"type": "custom", "name", ...} or {"type": "namespace", "name",
-  // "tools": [...]}. Leaves out a web
-  // search that may not ask the web.
+  // "tools": [...]}. Leaves out a web search that may not ask the web.
   void add(const wire::Json& tools, std::string_view text, const std::string& where);
 
   const std::vector<Shown>& shown() const { return shown_; }
@@ -55,6 +54,9 @@ class FlatTools {
   std::vector<Shown> shown_ = {};
   ClientTools names_ = {};
 };
+
+// True of an array of tools, not too many; refuses others.
+bool check_tool_list(wire::JsonReader& reader, const wire::Json& tools, const std::string& where);
 
 // Refuses a tool that is too large for a template to walk over.
 void check_tool_size(wire::JsonReader& reader, std::string_view text, const std::string& where);

@@ -131,24 +131,16 @@ void ResponsesWriter::add_part_event(const char* type, const ordered_json& membe
   add_event(type, place);
 }
 
-void ResponsesWriter::open(Kind kind, const service::ToolCallPiece* call) {
+void ResponsesWriter::open(Item opened) {
   close("completed");
   constexpr const char* kPrefixes[] = {"rs", "msg", "fc", "ctc"};
-  Item& item = items_.emplace_back();
-  item.kind = kind;
-  item.id = fmt::format("{}{}_{}", kPrefixes[static_cast<int>(kind)], id_.substr(id_.find('_')),
-                        items_.size() - 1);
-  if (call != nullptr) {
-    item.call_id = "call_" + call->id;
-    item.name = call->name;
-    // A call of a tool that the request has not is a call.
-    const auto tool = tools_.find(call->name);
-    item.tool = tool == tools_.end() ? ClientTool{.name = call->name} : tool->second;
-  }
+  Item& item = items_.emplace_back(std::move(opened));
+  item.id = fmt::format("{}{}_{}", kPrefixes[static_cast<int>(item.kind)],
+                        id_.substr(id_.find('_')), items_.size() - 1);
   is_open_ = true;
   add_event("response.output_item.added",
             {{"output_index", items_.size() - 1}, {"item", json_of(item)}});
-  if (!is_call(kind)) {
+  if (!is_call(item.kind)) {
     add_part_event("response.content_part.added", {{"part", empty_part_of(item)}});
   }
 }
@@ -170,10 +162,12 @@ void ResponsesWriter::close(const char* status) {
       add_part_event("response.function_call_arguments.done",
                      {{"name", item.tool.name}, {"arguments", item.text}});
       break;
-    case Kind::kCustomCall:
-      add_part_event("response.custom_tool_call_input.delta", {{"delta", input_of(item.text)}});
-      add_part_event("response.custom_tool_call_input.done", {{"input", input_of(item.text)}});
+    case Kind::kCustomCall: {
+      const std::string input = input_of(item.text);
+      add_part_event("response.custom_tool_call_input.delta", {{"delta", input}});
+      add_part_event("response.custom_tool_call_input.done", {{"input", input}});
       break;
+    }
   }
   if (!is_call(item.kind)) {
     add_part_event("response.content_part.done", {{"part", part_of(item)}});
@@ -189,7 +183,7 @@ ordered_json ResponsesWriter::take_logprobs(Item& item) {
 
 void ResponsesWriter::add_text(Kind kind, std::string_view text) {
   if (text.empty()) return;
-  if (!is_open_ || items_.back().kind != kind) open(kind);
+  if (!is_open_ || items_.back().kind != kind) open({.kind = kind});
   items_.back().text += text;
   if (kind == Kind::kReasoning) {
     add_part_event("response.reasoning_text.delta", {{"delta", text}});
@@ -202,9 +196,13 @@ void ResponsesWriter::add_text(Kind kind, std::string_view text) {
 // Begins a call, or goes on with the open one.
 void ResponsesWriter::add_call(const service::ToolCallPiece& call) {
   if (!call.id.empty()) {
-    const auto tool = tools_.find(call.name);
-    const bool is_custom = tool != tools_.end() && tool->second.is_custom;
-    open(is_custom ? Kind::kCustomCall : Kind::kCall, &call);
+    // A call of a tool that the request has not is one of a function.
+    const auto known = tools_.find(call.name);
+    const ClientTool tool = known == tools_.end() ? ClientTool{.name = call.name} : known->second;
+    open({.kind = tool.is_custom ? Kind::kCustomCall : Kind::kCall,
+          .call_id = "call_" + call.id,
+          .name = call.name,
+          .tool = tool});
   }
   if (call.arguments.empty()) return;
   items_.back().text += call.arguments;
@@ -242,7 +240,7 @@ std::string ResponsesWriter::piece(int /*index*/, const AnswerPiece& piece) {
 
 std::string ResponsesWriter::end(int /*index*/, const service::AnswerEnd& end) {
   end_ = end;
-  if (items_.empty()) open(Kind::kMessage);  // of no text: clients expect one
+  if (items_.empty()) open({.kind = Kind::kMessage});  // of no text: clients expect one
   close(end.reason == FinishReason::kLength ? "incomplete" : "completed");
   return take_events();
 }

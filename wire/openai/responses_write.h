@@ -58,7 +58,7 @@ class ResponsesWriter final : public wire::AnswerWriter {
   enum class Kind { kReasoning, kMessage, kCall, kCustomCall };
   struct Item {
     Kind kind;
-    std::string id;
+    std::string id = {};
     std::string text = {};  // of a call, its arguments
     std::string call_id = {};
     std::string name = {};  // as the model is shown it
@@ -68,8 +68,8 @@ class ResponsesWriter final : public wire::AnswerWriter {
     nlohmann::ordered_json logprobs = nlohmann::ordered_json::array();
   };
 
-  // Makes an item of this kind the open one, which more text goes to.
-  void open(Kind kind, const service::ToolCallPiece* call = nullptr);
+  // Gives an item its id and makes it the open one, which more text goes to.
+  void open(Item opened);
   void close(const char* status);
   void add_text(Kind kind, std::string_view text);
   void add_call(const service::ToolCallPiece& call);

@@ -9,7 +9,6 @@
 #include <vector>
 
 #include "wire/http/json_parts.h"
-#include "wire/http/request_limits.h"
 #include "wire/openai/flat_tools_read.h"
 
 namespace kakeya::openai {
@@ -142,10 +141,7 @@ bool is_shown(const std::string& name, const std::set<std::string>& only) {
 const wire::Json* find_tools(wire::JsonReader& reader, const wire::Json& body) {
   const wire::Json* tools = reader.find(body, "tools");
   if (tools == nullptr || tools->empty()) return nullptr;
-  if (tools->is_array() && tools->size() <= wire::kMostTools) return tools;
-  reader.refuse("tools", fmt::format("an array of at most {} tools", wire::kMostTools),
-                tools->is_array() ? std::to_string(tools->size()) : wire::shown(*tools));
-  return nullptr;
+  return check_tool_list(reader, *tools, "tools") ? tools : nullptr;
 }
 
 // Tools that a client lists among the items of its conversation.
