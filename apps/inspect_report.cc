@@ -99,7 +99,7 @@ std::string_view mask_rule(const DrafterConfig& drafter) {
 
 void add_drafter(TextLines& lines, const DrafterConfig& drafter) {
   const ModelConfig& layers = drafter.layers;
-  lines.add("architecture", "dflash, a drafter");
+  lines.add("architecture", "{}, a drafter", drafter.has_selector() ? "dflash 2" : "dflash");
   add_layers(lines, layers);
   lines.add("vocabulary", "{}, embedding and output head of the target",
             layers.vocab_size > 0 ? std::to_string(layers.vocab_size) : "not stated");
@@ -111,6 +111,12 @@ void add_drafter(TextLines& lines, const DrafterConfig& drafter) {
   lines.add("block", "{}: 1 token and {} drafts, mask id {}", drafter.block_size,
             drafter.block_size - 1, drafter.mask_token_id);
   lines.add("mask rule", "{}", mask_rule(drafter));
+  if (drafter.has_selector()) {
+    lines.add("convolutions", "{} rows, {} channels a coefficient", drafter.conv_kernel_size,
+              drafter.conv_group_size);
+    lines.add("selector", "{} candidates a row, rank {}", drafter.selector_top_k,
+              drafter.selector_rank);
+  }
   if (drafter.input_embedding_scale) {
     lines.add("input scale", "{}", *drafter.input_embedding_scale);
   }
@@ -171,6 +177,10 @@ nlohmann::ordered_json drafter_json(const DrafterConfig& drafter) {
           {"target_layer_ids", drafter.target_layer_ids},
           {"num_target_layers", drafter.num_target_layers},
           {"output_multiplier", drafter.output_multiplier},
+          {"conv_kernel_size", drafter.conv_kernel_size},
+          {"conv_group_size", drafter.conv_group_size},
+          {"selector_rank", drafter.selector_rank},
+          {"selector_top_k", drafter.selector_top_k},
           {"is_causal", or_null(drafter.is_causal)},
           {"input_embedding_scale", or_null(drafter.input_embedding_scale)}};
 }

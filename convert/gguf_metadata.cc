@@ -149,6 +149,12 @@ void add_dflash(const DrafterConfig& config, MetadataList& list) {
     taps.push_back(static_cast<std::int32_t>(tap + 1));
   }
   list.own("target_layers", std::move(taps));
+  if (config.has_selector()) {
+    list.own_size("conv_kernel_size", config.conv_kernel_size);
+    list.own_size("conv_group_size", config.conv_group_size);
+    list.own_size("selector_rank", config.selector_rank);
+    list.own_size("selector_top_k", config.selector_top_k);
+  }
   if (config.output_multiplier != 1.0F) list.own("logit_scale", config.output_multiplier);
   if (layers.final_logit_softcapping > 0.0F) {
     list.own("final_logit_softcapping", layers.final_logit_softcapping);

@@ -57,10 +57,10 @@ std::pair<std::int64_t, std::int64_t> place_among_values(const SourceModel& mode
   return {index, count};
 }
 
-// Norms, scales, and the router, whose mistakes are expensive.
+// Norms, scales, kernels of convolutions, and the router, whose mistakes are expensive.
 bool stays_f32(const NamedTensor& tensor) {
-  return tensor.rows.shape().size() < 2 || tensor.name.ends_with("router.proj.weight") ||
-         tensor.name.ends_with("mlp.gate.weight");
+  return tensor.rows.shape().size() < 2 || tensor.name.ends_with(".base_kernel") ||
+         tensor.name.ends_with("router.proj.weight") || tensor.name.ends_with("mlp.gate.weight");
 }
 
 // llama.cpp counts every embedding of a model with a tied head, that of the layers too.

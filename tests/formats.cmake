@@ -3,6 +3,7 @@ kakeya_test(
   base/atomic_file_test.cc
   tensor/affine_format_test.cc
   formats/checkpoint_test.cc
+  formats/dflash2_config_test.cc
   formats/drafter_config_test.cc
   tensor/dtype_test.cc
   formats/families_test.cc

@@ -5,7 +5,7 @@ kakeya_test(speculation_policy_test decode/length_policy_test.cc decode/ngram_so
 kakeya_test(length_policy_grid_test decode/length_policy_grid_test.cc)
 kakeya_test(memory_ladder_test runtime/memory_ladder_test.cc)
 kakeya_test(weights_cache_test runtime/weights_cache_test.cc)
-kakeya_test(runtime_test runtime/chat_context_test.cc runtime/demo_golden_test.cc runtime/device_failure_test.cc runtime/embedding_test.cc runtime/exact_rows_test.cc runtime/gguf_engine_test.cc runtime/session_test.cc runtime/fork_test.cc runtime/growth_test.cc
+kakeya_test(runtime_test runtime/chat_context_test.cc runtime/demo_golden_test.cc runtime/device_failure_test.cc runtime/dflash2_engine_test.cc runtime/embedding_test.cc runtime/exact_rows_test.cc runtime/gguf_engine_test.cc runtime/session_test.cc runtime/fork_test.cc runtime/growth_test.cc
             runtime/constraint_test.cc runtime/emulated_sessions_test.cc runtime/session_logprobs_test.cc runtime/session_read_rows_test.cc runtime/prefix_files_test.cc runtime/prompt_cache_conversations_test.cc runtime/prompt_cache_files_test.cc runtime/prompt_cache_test.cc runtime/request_queue_test.cc runtime/scheduler_memory_test.cc runtime/scheduler_priority_test.cc runtime/scheduler_progress_test.cc runtime/scheduler_reading_test.cc runtime/scheduler_rules_test.cc
             runtime/scheduler_sharing_test.cc runtime/scheduler_test.cc runtime/session_passes_test.cc
             runtime/session_rules_test.cc

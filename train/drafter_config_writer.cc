@@ -69,8 +69,14 @@ Result<std::string> new_drafter_config(const ModelConfig& target,
 }
 
 Result<std::string> read_drafter_config_text(const std::string& dir, std::int64_t block_size) {
-  KAKEYA_TRY(load_drafter_config(dir));  // is a drafter's
+  KAKEYA_ASSIGN_OR_RETURN(const DrafterConfig drafter, load_drafter_config(dir));
   const std::string path = dir + "/config.json";
+  if (drafter.has_selector()) {
+    return error(StatusCode::kUnimplemented,
+                 "{}: expected a DFlash drafter to begin with, got one of DFlash 2, whose "
+                 "convolutions and selector are not trained here",
+                 path);
+  }
   auto text = read_config_file(path);
   if (!text) {
     return error(StatusCode::kUnimplemented,

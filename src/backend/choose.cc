@@ -1,6 +1,7 @@
 #include "backend/choose.h"
 
 #include <algorithm>
+#include <cmath>
 #include <limits>
 
 #include "base/status.h"
@@ -20,6 +21,25 @@ Result<TokenId> choose_row(const SequenceChoice& choice, std::size_t row, std::s
 TokenId draft_row(const BlockChoice& choice, std::size_t row, std::span<float> logits) {
   logits[static_cast<std::size_t>(choice.never)] = -std::numeric_limits<float>::infinity();
   return choice.sampler->draft(logits, choice.position + static_cast<Position>(row));
+}
+
+void list_largest_of(std::span<const float> logits, TokenId never, std::span<TokenLogit> out) {
+  std::ranges::fill(out, TokenLogit{0, kNever});
+  if (out.empty()) return;
+  // A heap whose first is the worst of those kept. Few logits of a row ever enter.
+  std::size_t kept = 0;
+  for (std::size_t i = 0; i < logits.size(); ++i) {
+    const TokenLogit each = {static_cast<TokenId>(i), logits[i]};
+    if (each.id == never || std::isnan(each.logit)) continue;
+    if (kept == out.size()) {
+      if (!(each.logit > out.front().logit)) continue;
+      std::ranges::pop_heap(out, IsBetter());
+      --kept;
+    }
+    out[kept++] = each;
+    std::ranges::push_heap(out.first(kept), IsBetter());
+  }
+  std::ranges::sort_heap(out.first(kept), IsBetter());
 }
 
 void accept_choices(SequenceChoice& choice,

@@ -68,5 +68,7 @@ void choose_on_host(BlockChoice& choice, HostRows logits);
 // for. For drafts the sampler's end_drafts() follows behind the last row.
 Result<TokenId> choose_row(const SequenceChoice& choice, std::size_t row, std::span<float> logits);
 TokenId draft_row(const BlockChoice& choice, std::size_t row, std::span<float> logits);
+// The largest logits of a row but `never`, as Executor::list_largest() says.
+void list_largest_of(std::span<const float> logits, TokenId never, std::span<TokenLogit> out);
 
 }  // namespace kakeya

@@ -56,6 +56,17 @@ void Executor::choose_drafts(std::span<BlockChoice> choices, HostCopies& copies)
   for (BlockChoice& choice : choices) choose_on_host(choice, copies.download(choice.logits));
 }
 
+void Executor::list_largest(Rows logits,
+                            TokenId never,
+                            HostCopies& copies,
+                            std::span<TokenLogit> out) {
+  const HostRows rows = copies.download(logits);
+  const std::size_t count = out.size() / static_cast<std::size_t>(logits.count);
+  for (std::int64_t t = 0; t < logits.count; ++t) {
+    list_largest_of(rows.row(t), never, out.subspan(static_cast<std::size_t>(t) * count, count));
+  }
+}
+
 void store_coded_row(const CodedRows& coded,
                      Position position,
                      const float* keys,

@@ -110,6 +110,16 @@ struct ExpertWeights {
   const Matrix* down = nullptr;
 };
 
+// The coefficients of a depthwise convolution over the rows of a segment, of K taps: those that all
+// rows have, and what each row adds, the same for `group` neighbouring channels.
+struct RowConvolution {
+  ConstVector base;         // [K * D], tap after tap
+  ConstRows own;            // [T, W], of which columns [column, column + K * D / group) count
+  std::int64_t column = 0;  // of tap 0's first group
+  std::int64_t taps = 1;    // K
+  std::int64_t group = 1;   // channels; divides D
+};
+
 // The largest shapes that an executor will meet; its scratch is sized by them once.
 struct ExecutorPlan {
   std::int64_t max_rows = 1;          // T of any call
@@ -233,9 +243,20 @@ class Executor {
   // x = cap * tanh(x / cap).
   virtual void softcap(Rows x, float cap) = 0;
 
+  // Row t [D] of out = sum over taps o = 0 .. K - 1, ascending, of (base[o, d] + own[t, column +
+  // o * D / group + d / group]) * x[t - o, d], where row t - o is of the same segment as t.
+  virtual void convolve(ConstRows x, const RowConvolution& convolution, Rows out) = 0;
+
   // Chooses tokens for each of the sequences, or drafts. The defaults do so on the host.
   virtual void choose(std::span<SequenceChoice> choices, HostCopies& copies);
   virtual void choose_drafts(std::span<BlockChoice> choices, HostCopies& copies);
+  // Fills `out`, of the same length for each row of logits, with the row's largest but `never`,
+  // best first (ties: lower id). Numbers that are NaN are none; where too few are left, {0,
+  // kNever}.
+  virtual void list_largest(Rows logits,
+                            TokenId never,
+                            HostCopies& copies,
+                            std::span<TokenLogit> out);
 
   // Copies x [T, width] into columns [column, column + width) of rows that are `out_width` wide.
   virtual void copy_columns(ConstRows x,

@@ -93,12 +93,21 @@ class ForwardingExecutor : public Executor {
   void add_vector(Rows x, ConstVector vector) override {
     forward<&Executor::add_vector>("add_vector", x, vector);
   }
+  void convolve(ConstRows x, const RowConvolution& convolution, Rows out) override {
+    forward<&Executor::convolve>("convolve", x, convolution, out);
+  }
   void softcap(Rows x, float cap) override { forward<&Executor::softcap>("softcap", x, cap); }
   void choose(std::span<SequenceChoice> choices, HostCopies& copies) override {
     forward<&Executor::choose>("choose", choices, copies);
   }
   void choose_drafts(std::span<BlockChoice> choices, HostCopies& copies) override {
     forward<&Executor::choose_drafts>("choose_drafts", choices, copies);
+  }
+  void list_largest(Rows logits,
+                    TokenId never,
+                    HostCopies& copies,
+                    std::span<TokenLogit> out) override {
+    forward<&Executor::list_largest>("list_largest", logits, never, copies, out);
   }
   void copy_columns(ConstRows x,
                     DevicePointer<float> out,

@@ -35,10 +35,9 @@ WorkspacePlan plan_drafter_passes(const DrafterConfig& config,
                                   std::int64_t target_rows) {
   Arena measure;
   dflash::DraftActivations::layout(measure, config, pass_rows);
-  const std::int64_t logits = draft_rows * config.layers.vocab_size;
   return {.executor = dflash::plan_drafter_executor(config, pass_rows),
           .activation_bytes = measure.used(),
-          .draft_logit_bytes = static_cast<std::uint64_t>(logits) * sizeof(float),
+          .draft_logit_bytes = DraftRows::bytes(config, draft_rows),
           .tap_bytes = tap_bytes(config, std::max(target_rows, pass_rows))};
 }
 
@@ -231,6 +230,26 @@ Status DflashSource::draft_together(std::span<const DraftJob> jobs, ContextWork&
   KAKEYA_TRY(bring_up_to_date(jobs));
   work.seconds += watch.seconds();
   const DflashSource& any = *jobs.front().source;
+  Workspace& workspace = any.workspace_;
+  const std::uint64_t before = workspace.bytes_read();
+  KAKEYA_ASSIGN_OR_RETURN(const DraftRows rows, run_blocks(jobs));
+  if (any.drafter_.selector() != nullptr) {
+    KAKEYA_TRY(walk_candidates(any.drafter_, rows, jobs, workspace));
+  } else {
+    choose_drafts(jobs, rows.logits);
+  }
+  const std::uint64_t bytes = workspace.bytes_read() - before;
+  for (const DraftJob& job : jobs) {
+    // The block's rows are not committed: its last tokens are guesses, and even its first one gets
+    // its place in the context from the target's taps.
+    job.source->context_.commit(0);
+    job.source->bytes_read_ += bytes / jobs.size();
+  }
+  return {};
+}
+
+Result<DraftRows> DflashSource::run_blocks(std::span<const DraftJob> jobs) {
+  const DflashSource& any = *jobs.front().source;
   const DrafterConfig& config = any.drafter_.config();
   Workspace& workspace = any.workspace_;
   BatchBuilder& builder = workspace.other_batch();
@@ -247,20 +266,23 @@ Status DflashSource::draft_together(std::span<const DraftJob> jobs, ContextWork&
                 context.layers(), std::ssize(job.out));
     rows += std::ssize(job.out) + 1;
   }
-  const std::int64_t drafts = rows - std::ssize(jobs);
-  const Rows logits = workspace.draft_logits(drafts, config.layers.vocab_size);
-  const std::uint64_t before = workspace.bytes_read();
+  const DraftRows made = DraftRows::of(workspace, config, rows - std::ssize(jobs));
   Executor& executor = workspace.executor();
   executor.begin(builder.batch());
   const dflash::DraftActivations activations = any.activations(rows);
-  const PassKey key = {
-      .network = &any.drafter_, .part = kDraftPart, .rows = {logits, activations.layers.hidden}};
+  const PassKey key = {.network = &any.drafter_,
+                       .part = kDraftPart,
+                       .rows = {made.logits, activations.layers.hidden, made.gates}};
   if (!executor.repeat(key)) {
-    any.drafter_.forward(builder.batch(), executor, activations, logits);
+    any.drafter_.forward(builder.batch(), executor, activations, made.logits, made.gates);
   }
-  KAKEYA_TRY(executor.end(std::array<ConstRows, 1>{logits}));
-  const std::uint64_t bytes = workspace.bytes_read() - before;
-  std::vector<BlockChoice>& choices = workspace.block_choices();
+  KAKEYA_TRY(executor.end(std::array<ConstRows, 2>{made.logits, made.gates}));
+  return made;
+}
+
+void DflashSource::choose_drafts(std::span<const DraftJob> jobs, Rows logits) {
+  const DflashSource& any = *jobs.front().source;
+  std::vector<BlockChoice>& choices = any.workspace_.block_choices();
   choices.clear();
   std::int64_t first = 0;
   for (const DraftJob& job : jobs) {
@@ -268,19 +290,11 @@ Status DflashSource::draft_together(std::span<const DraftJob> jobs, ContextWork&
     choices.push_back({.logits = rows_from(logits, first, count),
                        .position = std::ssize(job.tokens),
                        .sampler = job.sampler,
-                       .never = config.mask_token_id,
+                       .never = any.drafter_.config().mask_token_id,
                        .out = job.out});
     first += count;
   }
-  executor.choose_drafts(choices, workspace);
-  for (std::size_t i = 0; i < jobs.size(); ++i) {
-    DflashSource& source = *jobs[i].source;
-    // The block's rows are not committed: its last tokens are guesses, and even its first one gets
-    // its place in the context from the target's taps.
-    source.context_.commit(0);
-    source.bytes_read_ += bytes / jobs.size();
-  }
-  return {};
+  any.workspace_.executor().choose_drafts(choices, any.workspace_);
 }
 
 Status DflashSource::bring_up_to_date(std::span<const DraftJob> jobs) {

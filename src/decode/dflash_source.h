@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "base/memory_budget.h"
+#include "decode/candidate_walk.h"
 #include "decode/draft_source.h"
 #include "decode/tap_sink.h"
 #include "decode/timeline.h"
@@ -113,6 +114,10 @@ class DflashSource final : public DraftSource, public TapSink {
   // Turns the oldest `count` rows of taps into context; they stay where they are.
   Status extend_context(std::int64_t count);
   Status bring_context_up_to_date();
+  // Runs the jobs' blocks in one pass; their rows are reserved and not committed.
+  static Result<DraftRows> run_blocks(std::span<const DraftJob> jobs);
+  // Chooses each draft from its own row, as DFlash does.
+  static void choose_drafts(std::span<const DraftJob> jobs, Rows logits);
   // Turns what waits in the jobs' sources into context, in as few passes as possible.
   static Status bring_up_to_date(std::span<const DraftJob> jobs);
   // Turns one batch of the jobs' waiting taps, whose rows are reserved, into context.

@@ -50,6 +50,15 @@ inline std::uint64_t float_bytes(std::int64_t rows, std::int64_t width) {
 // Bytes that a workspace of this plan takes, by class.
 Footprint estimate_workspace(const WorkspacePlan& plan, const Backend& backend);
 
+// Candidates for the drafts of several blocks, and the ids whose codes are looked up for them.
+struct CandidateLists {
+  std::vector<TokenLogit> candidates;  // so many a row, best first
+  std::vector<TokenId> predecessors;
+  std::vector<TokenId> successors;
+  std::vector<float> gated;        // one predecessor's codes times the gate of a row
+  std::vector<TokenLogit> scores;  // of one row's candidates
+};
+
 // Thread-safe where it says so; everything else belongs to the thread whose turn it is.
 class Workspace final : public HostCopies {
  public:
@@ -128,16 +137,15 @@ class Workspace final : public HostCopies {
   Rows logits(std::int64_t count, std::int64_t width) const {
     return first_rows(logits_, count, width);
   }
-  Rows draft_logits(std::int64_t count, std::int64_t width) const {
-    return first_rows(draft_logits_, count, width);
-  }
   Rows taps(std::int64_t count, std::int64_t width) const {
     return first_rows(taps_, count, width);
   }
   Rows hidden(std::int64_t count, std::int64_t width) const {
     return first_rows(hidden_, count, width);
   }
-  // Rows of logits(), draft_logits() or hidden() where host code may read and overwrite them:
+  // Where the pass of a drafter lays out its logits and what belongs to them.
+  Arena draft_arena() const { return Arena(draft_logits_.device<std::byte>()); }
+  // Rows of logits(), draft_arena() or hidden() where host code may read and overwrite them:
   // themselves if the backend's memory is the host's, else a copy. Valid until a pass gives others.
   HostRows download(Rows rows) override;
   MemorySpace& memory() const { return backend_.memory(); }
@@ -150,6 +158,7 @@ class Workspace final : public HostCopies {
   std::vector<DraftJob>& draft_jobs() { return draft_jobs_; }
   std::vector<BlockChoice>& block_choices() { return block_choices_; }
   std::vector<SequenceChoice>& choices() { return choices_; }
+  CandidateLists& candidate_lists() { return candidate_lists_; }
 
   // Bytes of weights and cached rows that all passes so far have read.
   std::uint64_t bytes_read() const {
@@ -203,6 +212,7 @@ class Workspace final : public HostCopies {
   std::vector<DraftJob> draft_jobs_;
   std::vector<BlockChoice> block_choices_;
   std::vector<SequenceChoice> choices_;
+  CandidateLists candidate_lists_;
   std::uint64_t bytes_read_ = 0;  // by executors that were replaced
 
   std::multiset<std::int64_t> row_limits_;  // under mutex_

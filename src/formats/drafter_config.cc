@@ -13,6 +13,7 @@
 #include "formats/json_document.h"
 #include "formats/model_config_parts.h"
 #include "formats/printable.h"
+#include "formats/speculators_config.h"
 #include "formats/spread_taps.h"
 #include "formats/unsupported_fields.h"
 
@@ -67,29 +68,130 @@ Result<std::optional<double>> read_number(const Sections& sections,
   });
 }
 
-Status reject_other_networks(const Sections& sections) {
-  constexpr std::array kKeys = {"conv_group_size", "conv_kernel_size", "selector_rank",
-                                "selector_top_k"};
-  std::vector<std::string> found;
-  for (const std::string_view key : kKeys) {
-    if (sections.dflash != nullptr && sections.dflash->has(key)) found.emplace_back(key);
-  }
-  if (!found.empty()) {
-    return error(StatusCode::kUnimplemented,
-                 "dflash_config: the convolutions and the candidate selector of DFlash2 are not "
-                 "supported, got {}",
-                 fmt::join(found, ", "));
-  }
+constexpr std::string_view kDflash = "DFlashDraftModel";
+constexpr std::string_view kDflash2 = "DFlash2DraftModel";
+
+// The fields that only DFlash 2 has, and where they go.
+struct Dflash2Field {
+  std::string_view key;
+  std::int64_t DrafterConfig::*member;
+  IntegerRange range;
+};
+
+constexpr std::array kDflash2Fields = {
+    Dflash2Field{
+        "conv_kernel_size", &DrafterConfig::conv_kernel_size, {1, DrafterConfig::kMaxKernelSize}},
+    Dflash2Field{"conv_group_size", &DrafterConfig::conv_group_size, kWidthRange},
+    Dflash2Field{"selector_rank", &DrafterConfig::selector_rank, kWidthRange},
+    Dflash2Field{"selector_top_k", &DrafterConfig::selector_top_k, kVocabularyRange},
+};
+
+// True for DFlash 2. Readers disagree on whether the name or the fields decide: both must.
+Result<bool> read_generation(const Sections& sections) {
   KAKEYA_ASSIGN_OR_RETURN(const auto architectures, sections.top->texts("architectures"));
-  for (const std::string& name : architectures) {
-    if (name == "DFlashDraftModel") continue;
-    return error(StatusCode::kUnimplemented, "architectures: expected DFlashDraftModel, got \"{}\"",
-                 printable(name));
-  }
   KAKEYA_ASSIGN_OR_RETURN(const std::string type, sections.top->text_or("model_type", "qwen3"));
   if (type != "qwen3") {
     return error(StatusCode::kUnimplemented, "model_type: expected \"qwen3\" layers, got \"{}\"",
                  printable(type));
+  }
+  std::vector<std::string_view> found;
+  for (const Dflash2Field& each : kDflash2Fields) {
+    const bool inside = sections.dflash != nullptr && sections.dflash->has(each.key);
+    if (inside || sections.top->has(each.key)) found.push_back(each.key);
+  }
+  bool second = !found.empty();
+  for (const std::string& name : architectures) {
+    if (name != kDflash && name != kDflash2) {
+      return error(StatusCode::kUnimplemented, "architectures: expected {} or {}, got \"{}\"",
+                   kDflash, kDflash2, printable(name));
+    }
+    if (name == kDflash && !found.empty()) {
+      return invalid_argument("architectures: expected {} beside {}, got {}", kDflash2,
+                              fmt::join(found, ", "), kDflash);
+    }
+    second = second || name == kDflash2;
+  }
+  return second;
+}
+
+// Checks that a row has so many candidates beside the mask token.
+Status check_candidates(const DrafterConfig& config, std::int64_t vocabulary) {
+  if (config.selector_top_k < vocabulary) return {};
+  return invalid_argument("selector_top_k: expected less than vocab_size, {}, got {}", vocabulary,
+                          config.selector_top_k);
+}
+
+// Rejects what a reader might ignore and change results by it: of DFlash 2 every field is known.
+Status reject_unknown_fields(const JsonFields& dflash) {
+  constexpr std::array<std::string_view, 10> kKnown = {
+      "block_size", "mask_token_id", "target_layer_ids", "is_causal", "causal", "output_multiplier",
+      "final_logit_softcapping", "input_embedding_scale",
+      // For training alone.
+      "num_anchors", "loss_decay_gamma"};
+  for (const std::string_view key : dflash.keys()) {
+    if (std::ranges::find(kKnown, key) != kKnown.end()) continue;
+    if (std::ranges::find(kDflash2Fields, key, &Dflash2Field::key) != kDflash2Fields.end())
+      continue;
+    return error(StatusCode::kUnimplemented, "{}: what it stands for is not known",
+                 printable(dflash.name(key)));
+  }
+  return {};
+}
+
+Status read_dflash2(const Sections& sections, DrafterConfig& config) {
+  if (sections.dflash != nullptr) KAKEYA_TRY(reject_unknown_fields(*sections.dflash));
+  for (const Dflash2Field& each : kDflash2Fields) {
+    KAKEYA_ASSIGN_OR_RETURN(const auto value,
+                            read_agreed({{sections.top, each.key}, {sections.dflash, each.key}},
+                                        [&](const Place& place) {
+                                          return place.fields->integer(place.key, each.range);
+                                        }));
+    if (!value) {
+      return invalid_argument("dflash_config.{}: expected an integer from {} to {}, got nothing",
+                              each.key, each.range.low, each.range.high);
+    }
+    config.*each.member = *value;
+  }
+  const ModelConfig& layers = config.layers;
+  if (layers.hidden_size % config.conv_group_size != 0) {
+    return invalid_argument(
+        "dflash_config.conv_group_size: expected a divisor of hidden_size, {}, got {}",
+        layers.hidden_size, config.conv_group_size);
+  }
+  if (layers.vocab_size == 0) {
+    return invalid_argument("vocab_size: expected the rows of the codebooks, got nothing");
+  }
+  return check_candidates(config, layers.vocab_size);
+}
+
+// Rejects blocks of which implementations see different parts: longer than the window of a layer
+// whose rows look both ways.
+Status check_block_in_window(const DrafterConfig& config) {
+  const ModelConfig& layers = config.layers;
+  const bool slides =
+      std::ranges::find(layers.layer_types, LayerType::kSliding) != layers.layer_types.end();
+  if (!slides || config.is_causal.value_or(true) || config.block_size <= layers.sliding_window) {
+    return {};
+  }
+  return error(StatusCode::kUnimplemented,
+               "block_size: expected at most sliding_window, {}, where is_causal is false, got {}",
+               layers.sliding_window, config.block_size);
+}
+
+// Checks sizes that training states beside those of the layers.
+Status check_stated_sizes(const JsonFields& top, const ModelConfig& layers) {
+  struct Stated {
+    std::string_view key;
+    std::string_view like;
+    std::int64_t size;
+  };
+  for (const Stated each : {Stated{"draft_vocab_size", "vocab_size", layers.vocab_size},
+                            Stated{"target_hidden_size", "hidden_size", layers.hidden_size}}) {
+    KAKEYA_ASSIGN_OR_RETURN(const std::int64_t got,
+                            top.integer_or(each.key, each.size, {0, kVocabularyRange.high}));
+    if (got == each.size || each.size == 0) continue;
+    return error(StatusCode::kUnimplemented, "{}: expected {}, {}, got {}", top.name(each.key),
+                 each.like, each.size, got);
   }
   return {};
 }
@@ -202,12 +304,16 @@ Status read_overrides(const Sections& sections, DrafterConfig& config) {
 }
 
 Result<DrafterConfig> parse_drafter_root(const JsonFields& root) {
+  if (is_speculators_config(root)) {
+    KAKEYA_ASSIGN_OR_RETURN(const std::string translated, config_of_speculators(root));
+    return parse_drafter_config(translated);
+  }
   KAKEYA_ASSIGN_OR_RETURN(const bool drafter, is_drafter(root));
   if (!drafter) return invalid_argument("this is not the configuration of a DFlash drafter");
   KAKEYA_ASSIGN_OR_RETURN(const auto dflash, root.object("dflash_config"));
   const Sections sections = {.top = &root, .dflash = dflash ? &*dflash : nullptr};
   DrafterConfig config;
-  KAKEYA_TRY(reject_other_networks(sections));
+  KAKEYA_ASSIGN_OR_RETURN(const bool second, read_generation(sections));
   for (const JsonFields* fields : {sections.top, sections.dflash}) {
     if (fields == nullptr) continue;
     KAKEYA_TRY(reject_unsupported_fields(*fields, Architecture::kQwen3, StackKind::kDrafter));
@@ -217,8 +323,34 @@ Result<DrafterConfig> parse_drafter_root(const JsonFields& root) {
   KAKEYA_TRY(read_block(sections, config));
   KAKEYA_TRY(read_taps(sections, config));
   KAKEYA_TRY(read_overrides(sections, config));
+  KAKEYA_TRY(check_stated_sizes(root, config.layers));
+  if (second) {
+    KAKEYA_TRY(read_dflash2(sections, config));
+    KAKEYA_TRY(check_block_in_window(config));
+  }
   KAKEYA_TRY(total_parameters(expected_tensors(config)));
   return config;
+}
+
+void add_dflash2_tensors(const DrafterConfig& config, std::vector<TensorSpec>& specs) {
+  const std::int64_t hidden = config.layers.hidden_size;
+  const std::int64_t taps = 2 * config.conv_kernel_size;
+  for (std::int64_t layer = 0; layer < config.layers.num_hidden_layers; ++layer) {
+    for (const char* conv : {"attention_conv", "mlp_conv"}) {
+      const std::string prefix = fmt::format("layers.{}.{}.", layer, conv);
+      specs.push_back(
+          {.name = prefix + "base_kernel", .shape = {2, config.conv_kernel_size, hidden}});
+      specs.push_back({.name = prefix + "kernel_projection.weight",
+                       .shape = {taps * (hidden / config.conv_group_size), hidden}});
+    }
+  }
+  const std::string selector = "candidate_selector.";
+  for (const char* codebook : {"predecessor_codebook.weight", "successor_codebook.weight"}) {
+    specs.push_back(
+        {.name = selector + codebook, .shape = {config.layers.vocab_size, config.selector_rank}});
+  }
+  specs.push_back(
+      {.name = selector + "hidden_projection.weight", .shape = {config.selector_rank, hidden}});
 }
 
 Result<bool> is_drafter_file(const std::string& path) {
@@ -275,6 +407,7 @@ std::vector<TensorSpec> expected_tensors(const DrafterConfig& config) {
     }
     specs.push_back(std::move(spec));
   }
+  if (config.has_selector()) add_dflash2_tensors(config, specs);
   return specs;
 }
 
@@ -296,6 +429,7 @@ Status check_drafter_fits(const DrafterConfig& drafter, const ModelConfig& targe
     return invalid_argument("drafter: num_target_layers is {} but the target has {} layers",
                             drafter.num_target_layers, target.num_hidden_layers);
   }
+  if (drafter.has_selector()) KAKEYA_TRY(check_candidates(drafter, target.vocab_size));
   for (const std::int64_t layer : drafter.target_layer_ids) {
     if (layer >= target.num_hidden_layers) {
       return invalid_argument(

@@ -1,6 +1,7 @@
-// config.json of a DFlash drafter: a Qwen3-style stack of layers that reads outputs of its target's
-// layers (taps) and borrows the target's embedding and head. Field names are those of the published
-// files. Which tensors a drafter has, and whether it fits a target, is told from sizes alone.
+// config.json of a drafter, of DFlash or DFlash 2: a Qwen3-style stack of layers that reads outputs
+// of its target's layers (taps) and borrows the target's embedding and head. Field names are those
+// of the published files. Which tensors a drafter has, and whether it fits a target, is told from
+// sizes alone.
 #pragma once
 
 #include <cstdint>
@@ -29,10 +30,19 @@ struct DrafterConfig {
   float output_multiplier = 1.0F;              // of the logits, before the soft-cap
   std::optional<bool> is_causal;               // is_causal, or dflash_config.causal
   std::optional<float> input_embedding_scale;  // top level or in dflash_config
+  // For a DFlash 2 drafter, whose layers have convolutions over the rows of a block, and whose
+  // tokens a selector of paths chooses; all 0 for DFlash. Either place, too.
+  std::int64_t conv_kernel_size = 0;  // K taps: the row itself and K - 1 before it
+  std::int64_t conv_group_size = 0;   // neighbouring channels that share a row's coefficients
+  std::int64_t selector_rank = 0;     // R, width of a token's codes
+  std::int64_t selector_top_k = 0;    // candidates of a row
+
+  bool has_selector() const { return selector_rank > 0; }
 
   static constexpr std::int64_t kMinBlockSize = 2;
   static constexpr std::int64_t kMaxBlockSize = 64;
   static constexpr std::int64_t kMaxTaps = 64;
+  static constexpr std::int64_t kMaxKernelSize = 64;
 };
 
 // A rule for the block rows that a row of the drafter's block may see; implementations disagree.
@@ -47,9 +57,10 @@ DrafterConfig with_mask(DrafterConfig config, DraftMask mask);
 
 // A field may be at the top, in dflash_config, or in both with the same value. A value that parses
 // is consistent as that of parse_model_config() is; taps are distinct and within num_target_layers.
-// Errors: kInvalidArgument for malformed JSON, an impossible value (which field, expected, got) or
-// a file that is no drafter's; kUnimplemented for a network that is not DFlash (DFlash2's
-// convolutions and selector, for one) and for what parse_model_config() does not support.
+// Reads the configurations of vLLM's speculators, too (formats/speculators_config.h). Errors:
+// kInvalidArgument for malformed JSON, an impossible value (which field, expected, got) or a file
+// that is no drafter's; kUnimplemented for a network that is neither DFlash nor DFlash 2, and for
+// what parse_model_config() does not support.
 Result<DrafterConfig> parse_drafter_config(std::string_view json);
 
 // Reads DIR/config.json, or what a GGUF file says instead. Errors as above and kNotFound, with the
@@ -60,8 +71,9 @@ Result<DrafterConfig> load_drafter_config(const std::string& dir);
 // a GGUF file says so. False as well for a file that is absent or malformed.
 bool is_drafter_folder(const std::string& dir);
 
-// Every tensor of the drafter by its name without prefix; fc.weight is [D, T * D]. Copies of the
-// target's embedding and head are redundant.
+// Every tensor of the drafter by its name without prefix; fc.weight is [D, T * D]. Codebooks are
+// named as tables are, with ".weight", which files may leave out. Copies of the target's embedding
+// and head are redundant.
 std::vector<TensorSpec> expected_tensors(const DrafterConfig& config);
 
 // Checks that the drafter fits the target: hidden size, vocabulary, mask token, number of layers,

@@ -31,7 +31,7 @@ Result<std::string> GgufConfigReader::read_model() {
 }
 
 Result<std::string> GgufConfigReader::read_drafter() {
-  config_["architectures"] = {"DFlashDraftModel"};
+  config_["architectures"] = {has("selector_rank") ? "DFlash2DraftModel" : "DFlashDraftModel"};
   config_["model_type"] = "qwen3";
   KAKEYA_TRY(read_sizes());
   KAKEYA_TRY(read_layers(nullptr));
@@ -217,8 +217,7 @@ Status GgufConfigReader::read_drafter_windows() {
 }
 
 Status GgufConfigReader::read_drafter_parts() {
-  KAKEYA_TRY(reject({"conv_kernel_size", "conv_group_size", "selector_rank", "selector_top_k",
-                     "hyper_connection.count", "norm_before_fc"}));
+  KAKEYA_TRY(reject({"hyper_connection.count", "norm_before_fc"}));
   KAKEYA_ASSIGN_OR_RETURN(const auto activation, file_.text_or(key("hidden_activation"), "silu"));
   config_["hidden_act"] = printable(activation);
   KAKEYA_TRY(copy("block_size", "block_size"));
@@ -235,8 +234,17 @@ Status GgufConfigReader::read_drafter_parts() {
   if (has("attention.causal")) {
     KAKEYA_ASSIGN_OR_RETURN(dflash["causal"], file_.boolean(key("attention.causal")));
   }
-  if (checkpoint_.find("token_embd.weight") == nullptr) return {};
-  KAKEYA_ASSIGN_OR_RETURN(config_["vocab_size"], rows_of("token_embd.weight"));
+  for (const char* name :
+       {"conv_kernel_size", "conv_group_size", "selector_rank", "selector_top_k"}) {
+    if (!has(name)) continue;
+    KAKEYA_ASSIGN_OR_RETURN(dflash[name], file_.integer(key(name), kSizes));
+  }
+  for (const char* table :
+       {"token_embd.weight", "selector_predecessor.weight", "selector.pred_codebook"}) {
+    if (checkpoint_.find(table) == nullptr) continue;
+    KAKEYA_ASSIGN_OR_RETURN(config_["vocab_size"], rows_of(table));
+    break;
+  }
   return {};
 }
 

@@ -35,6 +35,13 @@ constexpr std::array kGemma4ModelNames = {
 constexpr std::array kDflashModelNames = {
     Name{"fc.weight", "fc.weight"},
     Name{"enc.output_norm.weight", "hidden_norm.weight"},
+    Name{"selector_predecessor.weight", "candidate_selector.predecessor_codebook.weight"},
+    Name{"selector_successor.weight", "candidate_selector.successor_codebook.weight"},
+    Name{"selector_hidden.weight", "candidate_selector.hidden_projection.weight"},
+    // As older forks write them.
+    Name{"selector.pred_codebook", "candidate_selector.predecessor_codebook.weight"},
+    Name{"selector.succ_codebook", "candidate_selector.successor_codebook.weight"},
+    Name{"selector.hidden_proj.weight", "candidate_selector.hidden_projection.weight"},
 };
 
 // The tensors of a layer, behind "blk.N." and "layers.N.".
@@ -56,6 +63,18 @@ constexpr std::array kLayerNames = {
     Name{"ffn_gate.bias", "mlp.gate_proj.bias"},
     Name{"ffn_up.bias", "mlp.up_proj.bias"},
     Name{"ffn_down.bias", "mlp.down_proj.bias"},
+};
+
+// Convolutions of DFlash 2; the second names are those of older forks.
+constexpr std::array kDflashLayerNames = {
+    Name{"attn_conv_base", "attention_conv.base_kernel"},
+    Name{"attn_conv_proj.weight", "attention_conv.kernel_projection.weight"},
+    Name{"ffn_conv_base", "mlp_conv.base_kernel"},
+    Name{"ffn_conv_proj.weight", "mlp_conv.kernel_projection.weight"},
+    Name{"attn_conv.base", "attention_conv.base_kernel"},
+    Name{"attn_conv.proj.weight", "attention_conv.kernel_projection.weight"},
+    Name{"ffn_conv.base", "mlp_conv.base_kernel"},
+    Name{"ffn_conv.proj.weight", "mlp_conv.kernel_projection.weight"},
 };
 
 // Where norms stand before attention and MLP alone, the second one has another name in GGUF than
@@ -106,7 +125,8 @@ Table own_model_names(GgufArchitecture architecture) {
 
 // The tables of a layer's tensors. A drafter's layers are Qwen3's.
 std::array<Table, 3> layer_names(GgufArchitecture architecture) {
-  if (architecture == GgufArchitecture::kDflash) return {kLayerNames, kNormsBefore, {}};
+  if (architecture == GgufArchitecture::kDflash)
+    return {kLayerNames, kNormsBefore, kDflashLayerNames};
   const Family& family = family_of(static_cast<Architecture>(architecture));
   const Table norms = family.norms == LayerNorms::kAround ? Table(kNormsAround) : kNormsBefore;
   if (family.experts == Experts::kInsteadOfMlp) return {kLayerNames, norms, kExpertNames};

@@ -94,7 +94,8 @@ Result<bool> is_drafter(const JsonFields& root) {
   KAKEYA_ASSIGN_OR_RETURN(const auto architectures, root.texts("architectures"));
   const bool named = std::any_of(architectures.begin(), architectures.end(),
                                  [](std::string_view name) { return name.starts_with("DFlash"); });
-  return named || root.has("dflash_config");
+  KAKEYA_ASSIGN_OR_RETURN(const auto kind, root.text_or("speculators_model_type", ""));
+  return named || root.has("dflash_config") || kind.starts_with("dflash");
 }
 
 Status check_quantization(const JsonFields& fields) {

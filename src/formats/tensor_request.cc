@@ -95,6 +95,8 @@ std::string canonical_name(std::string_view name) {
                                                              ".mlp.switch_mlp."};
   constexpr std::array<std::string_view, 2> kNames = {".experts.", ".mlp.experts."};
   std::string result(strip_model_prefix(name));
+  // Writers of drafters say the table of an embedding, or the parameter itself.
+  if (result.ends_with("_codebook")) return result + std::string(kWeight);
   if (!result.ends_with(kWeight)) return result;
   for (std::size_t i = 0; i < kSplitExperts.size(); ++i) {
     const std::size_t at = result.find(kSplitExperts[i]);

@@ -141,6 +141,14 @@ constexpr Unsupported kOnlyGemma4[] = {
     {"use_double_wide_mlp", 0},
 };
 
+// Fields that some readers of drafters know.
+constexpr Unsupported kOnlyDrafters[] = {
+    {"attention_sink_bias", 0}, {"backbone_rotary_base"},
+    {"draft_ffn_type"},         {"is_neox_style", 1},
+    {"rope_is_neox_style", 1},  {"sample_from_anchor", 0},
+    {"swa_window_size"},        {"use_swa", 0},
+};
+
 // Fields that mean something in one family, where they are read.
 struct Supported {
   Architecture architecture;
@@ -235,6 +243,7 @@ Status reject_unsupported_fields(const JsonFields& fields,
   if (architecture != Architecture::kGemma4) {
     KAKEYA_TRY(reject(fields, architecture, kOnlyGemma4));
   }
+  if (kind == StackKind::kDrafter) KAKEYA_TRY(reject(fields, architecture, kOnlyDrafters));
   return reject_two_sided(fields, kind);
 }
 

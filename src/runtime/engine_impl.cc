@@ -237,7 +237,7 @@ Result<std::unique_ptr<EngineImpl>> EngineImpl::open_random(
         std::make_unique<RandomSource>(expected_tensors(*drafter), /*seed=*/2, pool, format);
   }
   KAKEYA_TRY(engine->load(std::move(sources)));
-  engine->source_.reset();  // it refers to the pool
+  engine->sources_.clear();  // they refer to the pool
   return engine;
 }
 
@@ -409,7 +409,10 @@ Status EngineImpl::load(Sources sources) {
   }
   KAKEYA_TRY(open_prompt_cache(need));
   // Look-up tables are read where the checkpoint is mapped; everything else was copied.
-  if (config_.hidden_size_per_layer_input > 0) source_ = std::move(sources.target);
+  if (config_.hidden_size_per_layer_input > 0) sources_.push_back(std::move(sources.target));
+  if (drafter_config_ && drafter_config_->has_selector()) {
+    sources_.push_back(std::move(sources.drafter));
+  }
   return keep_blocks_exact();
 }
 
@@ -443,11 +446,13 @@ Status EngineImpl::open_prompt_cache(const Footprint& need) {
 
 Result<std::unique_ptr<dflash::Drafter>> EngineImpl::load_drafter(DraftMask mask) {
   if (!drafter_config_) return error(StatusCode::kFailedPrecondition, "there is no drafter");
-  KAKEYA_ASSIGN_OR_RETURN(const auto source,
+  KAKEYA_ASSIGN_OR_RETURN(auto source,
                           CheckpointSource::open(drafter_dir_, expected_tensors(*drafter_config_)));
   WeightLoader loader(*source, *backend_, budget_, {});
-  return dflash::Drafter::load(with_mask(*drafter_config_, mask), *decoder_, loader,
-                               options_.compute);
+  auto drafter =
+      dflash::Drafter::load(with_mask(*drafter_config_, mask), *decoder_, loader, options_.compute);
+  if (drafter_config_->has_selector()) sources_.push_back(std::move(source));
+  return drafter;
 }
 
 Result<std::unique_ptr<Projection>> EngineImpl::load_projection(const std::string& dir) {

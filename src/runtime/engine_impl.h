@@ -271,8 +271,8 @@ class EngineImpl final : public Engine, public std::enable_shared_from_this<Engi
   std::unique_ptr<Backend> backend_;      // before everything that lies in its memory
   MemoryBudget budget_;                   // before everything that is charged to it
   std::unique_ptr<Workspace> workspace_;  // of all sessions; it grows with the first ones
-  std::unique_ptr<TensorSource> source_;  // kept if its tables are read in place
-  WeightsCache weights_cache_;            // before the weights that it maps
+  std::vector<std::unique_ptr<TensorSource>> sources_;  // those whose tables are read in place
+  WeightsCache weights_cache_;                          // before the weights that it maps
   std::unique_ptr<Decoder> decoder_;
   DraftChoice draft_choice_;
   std::string drafter_dir_;  // empty: none

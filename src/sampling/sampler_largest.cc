@@ -32,7 +32,8 @@ std::optional<TokenId> Sampler::draft(const LargestLogits& largest, Position pos
 std::optional<TokenId> Sampler::choose(const LargestLogits& largest,
                                        Position position,
                                        bool constrained) {
-  if (!chooses_from_largest()) return std::nullopt;
+  // A list of all that there is tells as much as the row.
+  if (largest.others > kNever && !chooses_from_largest()) return std::nullopt;
   const Result<bool> masked = constrained ? fill_mask() : false;
   if (!masked) return std::nullopt;
   std::size_t count = keep_allowed(largest.listed, *masked);

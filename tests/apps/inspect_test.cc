@@ -83,12 +83,14 @@ TEST(Inspect, SaysWhatADrafterOverrides) {
 
 TEST(Inspect, ShowsTheTensorsOfADrafterItCannotRunAndSaysWhy) {
   const ScratchFolder folder;
-  folder.write("config.json", read_file(std::string(KAKEYA_TEST_DATA) +
-                                        "/configs/z-lab-DFlash2-fixture/config.json"));
+  std::string config = read_file(network("dflash-gemma4") + "/config.json");
+  const std::string name = "DFlashDraftModel";
+  config.replace(config.find(name), name.size(), "DFlash3DraftModel");
+  folder.write("config.json", config);
   folder.write("model.safetensors", read_file(network("dflash-gemma4") + "/model.safetensors"));
   const auto report = inspect(folder.root());
   ASSERT_TRUE(report.has_value()) << report.error().message();
-  EXPECT_THAT(report->problem, HasSubstr("DFlash2"));
+  EXPECT_THAT(report->problem, HasSubstr("DFlash3"));
   EXPECT_THAT(to_text(*report),
               AllOf(HasSubstr("problem       "), HasSubstr("fc.weight [64, 192]")));
 }

@@ -99,6 +99,9 @@ TEST_P(Allocation, OperationsDoNotAllocate) {
                    outs);
   executor.add(rows, outs, 1.0F, rows);
   executor.add_vector(outs, {device(x.data()), kWidth});
+  executor.convolve(
+      rows, {.base = {device(x.data()), 2 * kWidth}, .own = outs, .taps = 2, .group = kWidth / 4},
+      outs);
   executor.softcap(rows, 30.0F);
   executor.copy_columns({device(x.data()), kRows, 10}, device(out.data()), kWidth, 4);
   EXPECT_EQ(allocations, before);

@@ -177,5 +177,41 @@ TEST_P(Choice, OfDraftsIsThatOfTheHost) {
   }
 }
 
+// Equal logits, the mask token among the best, and numbers that are none.
+TEST_P(Choice, ListsTheLargestOfEachRow) {
+  std::vector<float> values = logits(9, 4.0F);
+  const TokenId never = largest(values)[2];
+  values[7] = std::numeric_limits<float>::quiet_NaN();
+  std::fill_n(values.begin() + 4 * kVocabSize, kVocabSize, std::numeric_limits<float>::quiet_NaN());
+  values[4 * kVocabSize + 11] = 2.0F;
+  for (const std::size_t count : {1, 5, 16, 300}) {
+    std::vector<TokenLogit> got(kRows * count);
+    std::vector<float> rows = values;
+    CountedCopies copies;
+    machine_.executor->list_largest(rows_of(rows, kVocabSize), never, copies, got);
+    for (std::size_t row = 0; row < kRows; ++row) {
+      std::vector<TokenLogit> all;
+      for (TokenId id = 0; id < kVocabSize; ++id) {
+        const float logit = values[row * kVocabSize + static_cast<std::size_t>(id)];
+        if (id != never && !std::isnan(logit)) all.push_back({id, logit});
+      }
+      std::ranges::sort(all, IsBetter());
+      all.resize(count, {0, kNever});
+      for (std::size_t i = 0; i < count; ++i) {
+        ASSERT_EQ(got[row * count + i].id, all[i].id) << count << ", row " << row << ", " << i;
+        ASSERT_EQ(got[row * count + i].logit, all[i].logit);
+      }
+    }
+  }
+}
+
+TEST_P(Choice, ListsFewOfALargeRowWithoutACopy) {
+  std::vector<float> rows = logits(10, 1e5F);
+  std::vector<TokenLogit> got(kRows * 16);
+  CountedCopies copies;
+  machine_.executor->list_largest(rows_of(rows, kVocabSize), -1, copies, got);
+  EXPECT_EQ(copies.downloads, chooses_itself() ? 0 : 1);
+}
+
 }  // namespace
 }  // namespace kakeya

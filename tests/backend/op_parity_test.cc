@@ -230,6 +230,54 @@ TEST_P(OpParity, AddsTheVectorToEachRow) {
   }
 }
 
+// Products and sums are rounded one by one, in the order that the definition says.
+TEST_P(OpParity, ConvolvesTheRowsOfEachSegment) {
+  struct Case {
+    std::int64_t width, group, taps;
+  };
+  constexpr std::int64_t kRowsOfSegments[] = {1, 8, 2, 5};
+  constexpr std::int64_t kAllRows = 16;
+  for (const Case& c : {Case{64, 16, 2}, Case{15, 5, 3}, Case{33, 1, 1}, Case{320, 320, 6}}) {
+    const std::int64_t groups = c.width / c.group;
+    const std::int64_t own_width = 2 * c.taps * groups;
+    const auto x = random_floats(static_cast<std::size_t>(kAllRows * c.width), 23);
+    const auto own = random_floats(static_cast<std::size_t>(kAllRows * own_width), 24);
+    const auto base = random_floats(static_cast<std::size_t>(c.taps * c.width), 25);
+    const auto at = [](const std::vector<float>& values, std::int64_t i) {
+      return values[static_cast<std::size_t>(i)];
+    };
+    std::vector<float> expected;
+    for (std::int64_t first = 0; const std::int64_t rows : kRowsOfSegments) {
+      for (std::int64_t t = first; t < first + rows; ++t) {
+        for (std::int64_t d = 0; d < c.width; ++d) {
+          float sum = 0.0F;
+          for (std::int64_t o = 0; o < c.taps && t - o >= first; ++o) {
+            const std::int64_t column = (c.taps + o) * groups + d / c.group;
+            sum += (at(base, o * c.width + d) + at(own, t * own_width + column)) *
+                   at(x, (t - o) * c.width + d);
+          }
+          expected.push_back(sum);
+        }
+      }
+      first += rows;
+    }
+    for (Machine* machine : {&ref_, &cpu_}) {
+      BatchBuilder builder(kAllRows, 4);
+      for (const std::int64_t rows : kRowsOfSegments) builder.add_rows(rows, 0, {});
+      std::vector<float> out(expected.size(), NAN);
+      machine->executor->begin(builder.batch());
+      machine->executor->convolve(rows_of(x, c.width),
+                                  {.base = device_vector(base),
+                                   .own = rows_of(own, own_width),
+                                   .column = c.taps * groups,
+                                   .taps = c.taps,
+                                   .group = c.group},
+                                  rows_of(out, c.width));
+      EXPECT_EQ(out, expected) << c.width << " by " << c.group << ", " << c.taps << " taps";
+    }
+  }
+}
+
 TEST_P(OpParity, CapsLogitsOfEverySize) {
   std::vector<float> x;
   for (float magnitude = 1e-6F; magnitude < 1e4F; magnitude *= 1.07F) {

@@ -51,6 +51,11 @@ class Record {
   static std::string text(const ExpertWeights& weights) {
     return text(*weights.gate) + ' ' + text(*weights.up) + ' ' + text(*weights.down);
   }
+  static std::string text(const RowConvolution& c) {
+    return fmt::format("{} {} {} {} {}", text(c.base), text(c.own), c.column, c.taps, c.group);
+  }
+  static std::string text(TokenId id) { return fmt::format("{}", id); }
+  static std::string text(std::span<TokenLogit> out) { return fmt::format("{}", out.size()); }
   static std::string text(const AttentionSettings& s) {
     return fmt::format("{} {} {} {} {} {} {}", s.scale, static_cast<int>(s.compute),
                        s.bidirectional, text(s.derivation.k_norm),

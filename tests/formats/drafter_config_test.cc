@@ -245,27 +245,8 @@ TEST(DrafterConfig, LetsAFileHoldCopiesOfEmbeddingAndHead) {
   EXPECT_EQ(copies, 2);
 }
 
-TEST(DrafterConfig, RefusesDflash2ByItsNetwork) {
-  const json fixture = published("z-lab-DFlash2-fixture");
-  EXPECT_EQ(drafter_refusal(fixture).code(), StatusCode::kUnimplemented);
-  EXPECT_EQ(drafter_refusal(fixture).message(),
-            "dflash_config: the convolutions and the candidate selector of DFlash2 are not "
-            "supported, got conv_group_size, conv_kernel_size, selector_rank, selector_top_k");
-  json bare = published(k26B);
-  bare["architectures"] = {"DFlash2DraftModel"};
-  EXPECT_EQ(drafter_refusal(bare).code(), StatusCode::kUnimplemented);
-  EXPECT_THAT(drafter_refusal(bare).message(),
-              HasSubstr("expected DFlashDraftModel, got \"DFlash2DraftModel\""));
-}
-
 TEST(DrafterConfig, ReadsWhatDflashConfigOverrides) {
-  // The fixture without what DFlash2 adds.
   json config = published("z-lab-DFlash2-fixture");
-  config["architectures"] = {"DFlashDraftModel"};
-  for (const char* key :
-       {"conv_group_size", "conv_kernel_size", "selector_rank", "selector_top_k"}) {
-    config["dflash_config"].erase(key);
-  }
   const DrafterConfig drafter = parsed_drafter(config);
   EXPECT_EQ(drafter.block_size, 16);
   EXPECT_EQ(drafter.is_causal, false);

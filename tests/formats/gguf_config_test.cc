@@ -251,8 +251,8 @@ TEST(GgufConfig, DraftersOfOtherKindsAreRefused) {
     content.set(key, std::move(value));
     return error_of(load_drafter_config(content.write(scratch.path("d.gguf"))));
   };
-  EXPECT_EQ(config_refusal("dflash.selector_rank", std::uint32_t{256}).code(),
-            StatusCode::kUnimplemented);
+  EXPECT_THAT(config_refusal("dflash.selector_rank", std::uint32_t{256}).message(),
+              HasSubstr("dflash_config.conv_kernel_size: expected an integer from 1 to 64"));
   EXPECT_EQ(config_refusal("dflash.hidden_activation", std::string("gelu")).code(),
             StatusCode::kUnimplemented);
   EXPECT_EQ(config_refusal("dflash.target_layers", std::vector<std::int32_t>{0, 2}).code(),

@@ -222,7 +222,9 @@ inline void add_checkpoint_tensors(GgufContent& content,
   const Checkpoint checkpoint = Checkpoint::open(dir).value();
   for (const SafetensorsFile& file : checkpoint.files()) {
     for (const TensorView& tensor : file.tensors()) {
-      const std::string name = gguf_tensor_name(architecture, strip_model_prefix(tensor.name));
+      std::string own(strip_model_prefix(tensor.name));
+      if (own.ends_with("_codebook")) own += ".weight";  // as the table that it is
+      const std::string name = gguf_tensor_name(architecture, own);
       EXPECT_FALSE(name.empty()) << tensor.name;
       content.add_tensor(name, tensor.shape, tensor.dtype,
                          {tensor.data, tensor.data + tensor.bytes()});
@@ -263,6 +265,12 @@ inline GgufContent drafter_as_gguf(const std::string& dir) {
   }
   if (config.layers.final_logit_softcapping > 0.0F) {
     content.set("dflash.final_logit_softcapping", config.layers.final_logit_softcapping);
+  }
+  if (config.has_selector()) {
+    content.set("dflash.conv_kernel_size", u32(config.conv_kernel_size));
+    content.set("dflash.conv_group_size", u32(config.conv_group_size));
+    content.set("dflash.selector_rank", u32(config.selector_rank));
+    content.set("dflash.selector_top_k", u32(config.selector_top_k));
   }
   if (config.is_causal) content.set("dflash.attention.causal", *config.is_causal);
   if (config.input_embedding_scale) {

@@ -87,6 +87,15 @@ const std::vector<NamePair> kOfGemma4 = {
 const std::vector<NamePair> kOfDflash = {
     {"fc.weight", "fc.weight"},
     {"enc.output_norm.weight", "hidden_norm.weight"},
+    {"selector_predecessor.weight", "candidate_selector.predecessor_codebook.weight"},
+    {"selector_successor.weight", "candidate_selector.successor_codebook.weight"},
+    {"selector_hidden.weight", "candidate_selector.hidden_projection.weight"},
+};
+const std::vector<NamePair> kInLayersOfDflash2 = {
+    {"attn_conv_base", "attention_conv.base_kernel"},
+    {"attn_conv_proj.weight", "attention_conv.kernel_projection.weight"},
+    {"ffn_conv_base", "mlp_conv.base_kernel"},
+    {"ffn_conv_proj.weight", "mlp_conv.kernel_projection.weight"},
 };
 
 void expect_names(GgufArchitecture architecture,
@@ -110,6 +119,20 @@ TEST(GgufNames, AreThoseOfTheConverter) {
   }
   expect_names(kGemma4, kOfGemma4);
   expect_names(kDflash, kOfDflash);
+  expect_names(kDflash, kInLayersOfDflash2, "blk.4.", "layers.4.");
+}
+
+TEST(GgufNames, OfOlderDflash2FilesAreRead) {
+  for (const NamePair& pair : std::vector<NamePair>{
+           {"selector.pred_codebook", "candidate_selector.predecessor_codebook.weight"},
+           {"selector.succ_codebook", "candidate_selector.successor_codebook.weight"},
+           {"selector.hidden_proj.weight", "candidate_selector.hidden_projection.weight"},
+           {"blk.2.attn_conv.base", "layers.2.attention_conv.base_kernel"},
+           {"blk.2.attn_conv.proj.weight", "layers.2.attention_conv.kernel_projection.weight"},
+           {"blk.2.ffn_conv.base", "layers.2.mlp_conv.base_kernel"},
+           {"blk.2.ffn_conv.proj.weight", "layers.2.mlp_conv.kernel_projection.weight"}}) {
+    EXPECT_EQ(checkpoint_tensor_name(kDflash, pair.gguf), pair.checkpoint);
+  }
 }
 
 // No name of the kinds that llama.cpp's converter made files of is missing above.
@@ -167,9 +190,11 @@ TEST(GgufNames, CoverEveryTensorOfPublishedModels) {
         load_model_config(std::string(KAKEYA_TEST_DATA) + "/networks/" + network).value();
     expect_round_trip(gguf_architecture_of(config.architecture), expected_tensors(config));
   }
-  const auto drafter = load_drafter_config(kConfigs + "z-lab-gemma-4-26B-A4B-it-DFlash");
-  ASSERT_TRUE(drafter.has_value()) << drafter.error().message();
-  expect_round_trip(kDflash, expected_tensors(*drafter));
+  for (const char* name : {"z-lab-gemma-4-26B-A4B-it-DFlash", "z-lab-DFlash2-fixture"}) {
+    const auto drafter = load_drafter_config(kConfigs + name);
+    ASSERT_TRUE(drafter.has_value()) << drafter.error().message();
+    expect_round_trip(kDflash, expected_tensors(*drafter));
+  }
 }
 
 }  // namespace

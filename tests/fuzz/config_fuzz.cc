@@ -51,6 +51,12 @@ void check_promises(const kakeya::DrafterConfig& drafter) {
     KAKEYA_CHECK(drafter.num_target_layers == 0 || layer < drafter.num_target_layers);
   }
   KAKEYA_CHECK(drafter.output_multiplier > 0.0F);
+  KAKEYA_CHECK(drafter.has_selector() == (drafter.conv_kernel_size > 0));
+  if (drafter.has_selector()) {
+    KAKEYA_CHECK(drafter.layers.hidden_size % drafter.conv_group_size == 0);
+    KAKEYA_CHECK(drafter.selector_top_k >= 1);
+    KAKEYA_CHECK(drafter.selector_top_k < drafter.layers.vocab_size);
+  }
   KAKEYA_CHECK(drafter.input_embedding_scale.value_or(1.0F) > 0.0F);
   const auto parameters = kakeya::total_parameters(kakeya::expected_tensors(drafter));
   KAKEYA_CHECK(parameters.has_value() && *parameters > 0);

@@ -129,10 +129,11 @@ std::unique_ptr<dflash::Drafter> TestModel::load_drafter(const DrafterConfig& co
 std::unique_ptr<dflash::Drafter> TestModel::drafter(
     const std::string& dir, const std::function<void(DrafterConfig&)>& change) {
   auto config = load_drafter_config(dir);
-  const auto source = open_source(dir, config);
+  auto source = open_source(dir, config);
   if (source == nullptr) return nullptr;
   if (change) change(*config);
-  return load_drafter(*config, *source);
+  drafter_sources_.push_back(std::move(source));
+  return load_drafter(*config, *drafter_sources_.back());
 }
 
 std::unique_ptr<dflash::Drafter> TestModel::random_drafter(const DrafterConfig& config,

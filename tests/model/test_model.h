@@ -102,6 +102,7 @@ class TestModel {
   Compute compute_ = Compute::kF32;
   std::unique_ptr<Workspace> workspace_;  // of all its timelines
   std::unique_ptr<TensorSource> source_;
+  std::vector<std::unique_ptr<TensorSource>> drafter_sources_;
   std::unique_ptr<Decoder> decoder_;
 };
 

@@ -233,6 +233,27 @@ void CpuExecutor::add_vector(Rows x, ConstVector vector) {
   });
 }
 
+void CpuExecutor::convolve(ConstRows x, const RowConvolution& convolution, Rows out) {
+  const Index taps = convolution.taps;
+  const Index group = convolution.group;
+  const Index groups = x.width / group;
+  const auto convolve_row = [&](Index t, Index before) {
+    float* const to = host_row(out, t);
+    std::fill_n(to, x.width, 0.0F);
+    for (Index o = 0; o < std::min(taps, before + 1); ++o) {
+      const float* const own = host_row(convolution.own, t) + convolution.column + o * groups;
+      const float* const base = convolution.base.data.address() + o * x.width;
+      const float* const from = host_row(x, t - o);
+      for (Index d = 0; d < x.width; ++d) to[d] += (base[d] + own[d / group]) * from[d];
+    }
+  };
+  for (const Segment& segment : batch().segments) {
+    for_rows(segment.rows, row_nanoseconds(2 * taps * x.width), [&](Index first, Index last) {
+      for (Index r = first; r < last; ++r) convolve_row(segment.first_row + r, r);
+    });
+  }
+}
+
 void CpuExecutor::softcap(Rows x, float cap) {
   // A single row is the usual case and long: split it inside.
   constexpr Index kRun = 4096;

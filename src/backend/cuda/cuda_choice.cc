@@ -148,6 +148,29 @@ TokenId CudaExecutor::draft_row_from_largest(std::size_t first,
   return draft_row(choice, row, copies.download(row_of(choice.logits, row)).row(0));
 }
 
+// A row whose lists may lack one of its largest comes to the host whole.
+void CudaExecutor::list_largest(Rows logits,
+                                TokenId never,
+                                HostCopies& copies,
+                                std::span<TokenLogit> out) {
+  wanted_.assign(1, ConstRows(logits));
+  static_cast<void>(place_lists());
+  const std::size_t count = out.size() / static_cast<std::size_t>(logits.count);
+  for (std::size_t row = 0; row < static_cast<std::size_t>(logits.count); ++row) {
+    const std::span own = out.subspan(row * count, count);
+    const auto largest = places_.empty() || !places_.front()
+                             ? std::nullopt
+                             : read_largest(*places_.front(), logits, row, never);
+    if (largest && listed_.size() >= count) {
+      std::ranges::partial_sort(listed_, listed_.begin() + static_cast<std::ptrdiff_t>(count),
+                                IsBetter());
+      std::copy_n(listed_.begin(), count, own.begin());
+      if (count > 0 && own.back().logit > largest->others) continue;
+    }
+    list_largest_of(copies.download(row_of(logits, row)).row(0), never, own);
+  }
+}
+
 void CudaExecutor::choose_drafts(std::span<BlockChoice> choices, HostCopies& copies) {
   wanted_.clear();
   for (const BlockChoice& choice : choices) {

@@ -332,6 +332,23 @@ void CudaExecutor::add_vector(Rows x, ConstVector vector) {
   launch_product(Kernel::add_vector, element_shape(x.width, x.count), &parameters, x);
 }
 
+void CudaExecutor::convolve(ConstRows x, const RowConvolution& convolution, Rows out) {
+  for (const Segment& segment : batch().segments) {
+    const device::ConvolveParams parameters = {
+        rows_from(x, segment.first_row, segment.rows).data.address(),
+        segment.rows,
+        x.width,
+        convolution.base.data.address(),
+        rows_from(convolution.own, segment.first_row, segment.rows).data.address(),
+        convolution.own.width,
+        convolution.column,
+        convolution.taps,
+        convolution.group,
+        rows_from(out, segment.first_row, segment.rows).data.address()};
+    launch(Kernel::convolve, element_shape(x.width, segment.rows), &parameters);
+  }
+}
+
 void CudaExecutor::softcap(Rows x, float cap) {
   const device::SoftcapParams parameters = {x.data.address(), cap, x.count * x.width};
   launch(Kernel::softcap, element_shape(parameters.size, 1), &parameters);

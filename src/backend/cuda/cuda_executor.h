@@ -70,6 +70,7 @@ class CudaExecutor final : public Executor {
                Rows out) override;
   void add(ConstRows a, ConstRows b, float scale, Rows out) override;
   void add_vector(Rows x, ConstVector vector) override;
+  void convolve(ConstRows x, const RowConvolution& convolution, Rows out) override;
   void softcap(Rows x, float cap) override;
   void copy_columns(ConstRows x,
                     DevicePointer<float> out,
@@ -77,6 +78,10 @@ class CudaExecutor final : public Executor {
                     std::int64_t column) override;
   void choose(std::span<SequenceChoice> choices, HostCopies& copies) override;
   void choose_drafts(std::span<BlockChoice> choices, HostCopies& copies) override;
+  void list_largest(Rows logits,
+                    TokenId never,
+                    HostCopies& copies,
+                    std::span<TokenLogit> out) override;
 
  private:
   // Rows that are in one of roundings_, the last one that was used.

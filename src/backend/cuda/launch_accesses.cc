@@ -61,6 +61,11 @@ class Collector {
     reads(p.x, p.count * p.width);
     writes(p.out, p.count * p.out_width);
   }
+  void of(const device::ConvolveParams& p) {
+    reads(p.x, p.count * p.width);
+    reads(p.own, p.count * p.own_width);
+    writes(p.out, p.count * p.width);
+  }
   void of(const device::ProductParams& p) {
     reads(p.rows);
     writes(p.out, p.rows.count * p.weight.rows);
@@ -262,6 +267,9 @@ bool collect(Kernel kernel, const LaunchShape& shape, const void* p, Collector& 
       return true;
     case Kernel::add_vector:
       to.of(*static_cast<const device::AddVectorParams*>(p));
+      return true;
+    case Kernel::convolve:
+      to.of(*static_cast<const device::ConvolveParams*>(p));
       return true;
     case Kernel::copy_columns:
       to.of(*static_cast<const device::CopyColumnsParams*>(p));

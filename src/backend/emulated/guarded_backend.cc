@@ -49,6 +49,15 @@ class GuardedExecutor final : public ForwardingExecutor<GuardedExecutor> {
     check(vector.data, vector.size);
     Base::add_vector(x, vector);
   }
+  void convolve(ConstRows x, const RowConvolution& convolution, Rows out) override {
+    KAKEYA_CHECK(convolution.base.size == convolution.taps * x.width);
+    KAKEYA_CHECK(x.width % convolution.group == 0);
+    KAKEYA_CHECK(convolution.column + convolution.taps * x.width / convolution.group <=
+                 convolution.own.width);
+    check(convolution.base.data, convolution.base.size);
+    check_rows(convolution.own);
+    Base::convolve(x, convolution, out);
+  }
   void make_rope_table(ConstVector inverse_frequencies, RopeTable table) override {
     check(inverse_frequencies.data, inverse_frequencies.size);
     check(table, batch().rows());
@@ -92,6 +101,12 @@ class GuardedExecutor final : public ForwardingExecutor<GuardedExecutor> {
   // On the host, of copies: the memory stays closed.
   void choose(std::span<SequenceChoice> choices, HostCopies& copies) override {
     Executor::choose(choices, copies);
+  }
+  void list_largest(Rows logits,
+                    TokenId never,
+                    HostCopies& copies,
+                    std::span<TokenLogit> out) override {
+    Executor::list_largest(logits, never, copies, out);
   }
 
  private:

@@ -210,6 +210,38 @@ void MlxExecutor::add_vector(Rows x, ConstVector vector) {
   write(x, mx::add(read(x), read(vector.data, 1, vector.size), s_));
 }
 
+void MlxExecutor::convolve(ConstRows x, const RowConvolution& convolution, Rows out) {
+  const auto guard = start();
+  const int width = to_int(x.width);
+  const int groups = to_int(x.width / convolution.group);
+  const mx::array rows = read(x);
+  const mx::array own = read(convolution.own);
+  const mx::array base = read(convolution.base.data, convolution.taps, x.width);
+  std::vector<mx::array> all;
+  for (const Segment& segment : batch().segments) {
+    const int first = to_int(segment.first_row);
+    const int count = to_int(segment.rows);
+    mx::array sum = mx::zeros(mx::Shape{count, width}, mx::float32, s_);
+    for (int o = 0; o < std::min(to_int(convolution.taps), count); ++o) {
+      const int column = to_int(convolution.column) + o * groups;
+      const mx::array coefficients = mx::add(
+          mx::slice(base, mx::Shape{o, 0}, mx::Shape{o + 1, width}, mx::Shape{1, 1}, s_),
+          mx::repeat(mx::slice(own, mx::Shape{first, column},
+                               mx::Shape{first + count, column + groups}, mx::Shape{1, 1}, s_),
+                     to_int(convolution.group), 1, s_),
+          s_);
+      // The rows `o` before, and zeros before the segment.
+      const mx::array before =
+          mx::pad(mx::slice(rows, mx::Shape{first, 0}, mx::Shape{first + count - o, width},
+                            mx::Shape{1, 1}, s_),
+                  {{o, 0}, {0, 0}}, mx::array(0.0F), "constant", s_);
+      sum = mx::add(sum, mx::multiply(coefficients, before, s_), s_);
+    }
+    all.push_back(sum);
+  }
+  write(out, all.size() == 1 ? all.front() : mx::concatenate(all, 0, s_));
+}
+
 void MlxExecutor::softcap(Rows x, float cap) {
   const auto guard = start();
   const mx::array limit(cap);

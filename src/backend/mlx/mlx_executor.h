@@ -64,6 +64,7 @@ class MlxExecutor final : public Executor {
                Rows out) override;
   void add(ConstRows a, ConstRows b, float scale, Rows out) override;
   void add_vector(Rows x, ConstVector vector) override;
+  void convolve(ConstRows x, const RowConvolution& convolution, Rows out) override;
   void softcap(Rows x, float cap) override;
   void copy_columns(ConstRows x,
                     DevicePointer<float> out,

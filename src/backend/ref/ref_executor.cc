@@ -234,6 +234,24 @@ void RefExecutor::add_vector(Rows x, ConstVector vector) {
   }
 }
 
+void RefExecutor::convolve(ConstRows x, const RowConvolution& convolution, Rows out) {
+  const std::int64_t groups = x.width / convolution.group;
+  for (const Segment& segment : batch().segments) {
+    for (std::int64_t r = 0; r < segment.rows; ++r) {
+      const std::int64_t t = segment.first_row + r;
+      const float* own = host_row(convolution.own, t) + convolution.column;
+      for (std::int64_t d = 0; d < x.width; ++d) {
+        float sum = 0.0F;
+        for (std::int64_t o = 0; o < convolution.taps && o <= r; ++o) {
+          const float base = convolution.base.data.address()[o * x.width + d];
+          sum += (base + own[o * groups + d / convolution.group]) * host_row(x, t - o)[d];
+        }
+        host_row(out, t)[d] = sum;
+      }
+    }
+  }
+}
+
 void RefExecutor::softcap(Rows x, float cap) {
   for (std::int64_t t = 0; t < x.count; ++t) {
     for (std::int64_t d = 0; d < x.width; ++d) {

@@ -36,6 +36,15 @@ std::int64_t project(const llama::LayerWeights& layer,
   return column + width;
 }
 
+CandidateSelector load_selector(WeightLoader& loader, Compute compute) {
+  const std::string prefix = "candidate_selector.";
+  CandidateSelector selector;
+  selector.predecessor_codebook = loader.table(prefix + "predecessor_codebook.weight", compute);
+  selector.successor_codebook = loader.table(prefix + "successor_codebook.weight", compute);
+  selector.hidden_projection = loader.matrix(prefix + "hidden_projection.weight", compute);
+  return selector;
+}
+
 }  // namespace
 
 DraftActivations DraftActivations::layout(Arena& arena,
@@ -44,6 +53,7 @@ DraftActivations DraftActivations::layout(Arena& arena,
   DraftActivations a;
   a.layers = Activations::layout(arena, config.layers, max_rows);
   a.features = arena.rows(max_rows, config.layers.hidden_size);
+  a.convolutions = ConvolutionRows::layout(arena, config, max_rows);
   return a;
 }
 
@@ -61,11 +71,15 @@ Result<std::unique_ptr<Drafter>> Drafter::load(const DrafterConfig& config,
       loader.constant(inverse_frequencies(layers.rope_full, layers.head_dim));
   drafter->fc_ = loader.matrix("fc.weight", compute);
   drafter->hidden_norm_ = loader.vector("hidden_norm.weight");
-  drafter->norm_ = loader.vector("norm.weight", config.output_multiplier);
+  drafter->norm_ =
+      loader.vector("norm.weight", config.has_selector() ? 1.0F : config.output_multiplier);
   for (std::int64_t l = 0; l < layers.num_hidden_layers; ++l) {
     drafter->layers_.push_back(llama::load_layer(layers, l, l, loader, compute));
     drafter->layers_.back().shape.bidirectional = !is_causal(config, l);
+    if (!config.has_selector()) continue;
+    drafter->convolutions_.push_back(load_convolutions(l, loader, compute));
   }
+  if (config.has_selector()) drafter->selector_ = load_selector(loader, compute);
   KAKEYA_TRY(loader.status());
   return drafter;
 }
@@ -124,19 +138,28 @@ void Drafter::project_tokens(const Batch& batch,
 ConstRows Drafter::forward(const Batch& batch,
                            Executor& executor,
                            const DraftActivations& a,
-                           Rows logits) const {
+                           Rows logits,
+                           Rows gates) const {
   Activations rows = a.layers.with_rows(batch.rows());
   executor.make_rope_table(inverse_frequencies_, rows.rope_full);
   executor.embed(target_.embed_tokens(), embed_scale_, rows.hidden);
-  for (const llama::LayerWeights& layer : layers_) {
-    llama::decoder_layer(layer, rows.rope_full, batch, executor, rows);
+  const ConvolutionRows convolved = a.convolutions.with_rows(batch.rows());
+  for (std::size_t l = 0; l < layers_.size(); ++l) {
+    if (convolutions_.empty()) {
+      llama::decoder_layer(layers_[l], rows.rope_full, batch, executor, rows);
+    } else {
+      run_convolved_layer(config_, layers_[l], convolutions_[l], rows.rope_full, batch, executor,
+                          rows, convolved);
+    }
   }
   executor.rms_norm(rows.hidden, norm_.data(), config_.layers.rms_norm_eps, rows.normed);
-  if (logits.count > 0) {
-    executor.matmul(logit_inputs(batch, rows.normed, rows.branch, executor), target_.lm_head(),
-                    logits);
-    const float cap = config_.layers.final_logit_softcapping;
-    if (cap > 0.0F) executor.softcap(logits, cap);
+  if (logits.count == 0) return rows.normed;
+  const ConstRows inputs = logit_inputs(batch, rows.normed, rows.branch, executor);
+  executor.matmul(inputs, target_.lm_head(), logits);
+  if (config_.has_selector()) {
+    if (gates.count > 0) executor.matmul(inputs, *selector_.hidden_projection, gates);
+  } else if (config_.layers.final_logit_softcapping > 0.0F) {
+    executor.softcap(logits, config_.layers.final_logit_softcapping);
   }
   return rows.normed;
 }

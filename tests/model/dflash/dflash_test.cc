@@ -1,4 +1,4 @@
-// The drafter against the published implementation's numbers (tests/data/networks/dflash-*: the
+// The drafter against the published implementation's numbers (tests/data/networks/dflash*: the
 // z-lab model in fp32 on bf16 weights, with explicit masks), and its incremental context.
 //
 // Tolerance: 1e-4, on hidden states times their root mean square: fp32 sums in another order. The
@@ -7,6 +7,7 @@
 
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <functional>
 #include <ostream>
 
@@ -33,6 +34,9 @@ std::vector<DrafterCase> drafter_cases() {
   for (const BackendChoice& backend : all_backends()) {
     cases.push_back({"dflash-gemma4", "gemma4-moe", backend});
     cases.push_back({"dflash-qwen3", "qwen3-untied", backend});
+    cases.push_back({"dflash2-gemma4", "gemma4-moe", backend});
+    cases.push_back({"dflash2-qwen3", "qwen3-untied", backend});
+    cases.push_back({"dflash2-qwen3-edge", "qwen3-untied", backend});
   }
   return cases;
 }
@@ -74,6 +78,7 @@ class DrafterPass {
   struct Block {
     std::vector<float> hidden;
     std::vector<float> logits;
+    std::vector<float> gates;
   };
   Block block(std::span<const TokenId> ids) {
     const auto rows = static_cast<std::int64_t>(ids.size());
@@ -82,10 +87,13 @@ class DrafterPass {
     const auto batch = BatchBuilder::one(ids, context_.length(), context_.layers(), rows);
     const Rows logits = first_rows(logits_, rows);
     executor_->begin(batch.batch());
-    const ConstRows hidden = drafter_.forward(batch.batch(), *executor_, activations_, logits);
+    const ConstRows hidden =
+        drafter_.forward(batch.batch(), *executor_, activations_, logits, first_rows(gates_, rows));
     context_.commit(0);
     result.hidden = values_of(hidden);
     result.logits = values_of(logits);
+    result.gates = values_of(first_rows(gates_, rows));
+    if (drafter_.selector() != nullptr) finish(result.logits);
     return result;
   }
 
@@ -98,6 +106,15 @@ class DrafterPass {
     taps_ = arena.rows(max_rows, static_cast<std::int64_t>(config.target_layer_ids.size()) *
                                      config.layers.hidden_size);
     logits_ = arena.rows(max_rows, config.layers.vocab_size);
+    gates_ = arena.rows(max_rows, config.selector_rank);
+  }
+  // Does to logits what the selector does to those of its candidates.
+  void finish(std::vector<float>& logits) const {
+    const float cap = drafter_.config().layers.final_logit_softcapping;
+    for (float& logit : logits) {
+      logit *= drafter_.config().output_multiplier;
+      if (cap > 0.0F) logit = cap * std::tanh(logit / cap);
+    }
   }
   std::vector<float> values_of(ConstRows rows) const {
     std::vector<float> values(static_cast<std::size_t>(rows.count * rows.width));
@@ -114,6 +131,7 @@ class DrafterPass {
   dflash::DraftActivations activations_;
   Rows taps_;
   Rows logits_;
+  Rows gates_;
 };
 
 class DflashGolden : public testing::TestWithParam<DrafterCase> {
@@ -161,6 +179,10 @@ TEST_P(DflashGolden, GivesThePublishedFeaturesHiddenRowsAndLogitsForEveryMask) {
     EXPECT_LE(max_abs_difference(got.hidden, hidden), kTolerance * root_mean_square(hidden))
         << name;
     EXPECT_LE(max_abs_difference(got.logits, logits), kTolerance) << name;
+    if (mask != DraftMask::kAuto || drafter->selector() == nullptr) continue;
+    // Those of the rows behind the known token's, which drafts nothing.
+    const std::vector<float> gates = golden("step.gate");
+    EXPECT_LE(max_abs_difference(std::span(got.gates).last(gates.size()), gates), kTolerance);
   }
 }
 

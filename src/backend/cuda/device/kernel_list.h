@@ -77,6 +77,7 @@
   KERNEL(largest, LargestParams)                                \
   KERNEL(add, AddParams)                                        \
   KERNEL(add_vector, AddVectorParams)                           \
+  KERNEL(convolve, ConvolveParams)                              \
   KERNEL(softcap, SoftcapParams)                                \
   EARLY(row_steps, RowStepsParams)                              \
   EARLY(residual_steps, ResidualStepsParams)                    \

@@ -320,6 +320,18 @@ struct AddVectorParams {
   std::int64_t count;
   std::int64_t width;
 };
+struct ConvolveParams {
+  const float* x;  // [count, width], the rows of one segment
+  std::int64_t count;
+  std::int64_t width;
+  const float* base;  // [taps, width]
+  const float* own;   // [count, own_width]
+  std::int64_t own_width;
+  std::int64_t column;
+  std::int64_t taps;
+  std::int64_t group;
+  float* out;
+};
 struct SoftcapParams {
   float* x;
   float cap;

@@ -128,6 +128,24 @@ KAKEYA_DEVICE void add_vector(const AddVectorParams& p) {
   x.store(at, x.load(at) + dev::Global<const float>(p.vector).load(d));
 }
 
+// Grid: columns / kElementThreads, rows.
+KAKEYA_DEVICE void convolve(const ConvolveParams& p) {
+  const std::int64_t d = own_element();
+  if (d >= p.width) return;
+  const std::int64_t r = dev::block_y();
+  const dev::Global<const float> x(p.x);
+  const dev::Global<const float> base(p.base);
+  const dev::Global<const float> own(p.own + r * p.own_width + p.column);
+  const std::int64_t taps = p.taps <= r + 1 ? p.taps : r + 1;
+  float sum = 0.0F;
+  for (std::int64_t o = 0; o < taps; ++o) {
+    const float coefficient =
+        base.load(o * p.width + d) + own.load(o * (p.width / p.group) + d / p.group);
+    sum += coefficient * x.load((r - o) * p.width + d);
+  }
+  dev::Global<float>(p.out).store(r * p.width + d, sum);
+}
+
 KAKEYA_DEVICE void softcap(const SoftcapParams& p) {
   const std::int64_t i = own_element();
   if (i >= p.size) return;
