@@ -7,6 +7,7 @@
 
 #include "base/memory_budget.h"
 #include "base/status.h"
+#include "cli/model_path.h"
 #include "cli/output.h"
 #include "formats/gguf_checkpoint.h"
 
@@ -44,7 +45,7 @@ nlohmann::ordered_json to_json(const std::string& target, const ConversionReport
 }  // namespace
 
 void add_conversion_flags(CLI::App& command, ConversionFlags& flags) {
-  command.add_option("source", flags.source, "Folder or GGUF file of a model or a drafter")
+  command.add_option("source", flags.source, "Folder, GGUF file or name of a model or a drafter")
       ->required()
       ->type_name("SOURCE");
   command.add_option("target", flags.target, "Folder to make, or FILE.gguf")
@@ -60,6 +61,11 @@ void add_conversion_flags(CLI::App& command, ConversionFlags& flags) {
       ->check(CLI::Range(0, 1024))
       ->type_name("N");
   command.add_flag("--json", flags.json, "One JSON object");
+}
+
+Status find_source(ConversionFlags& flags) {
+  KAKEYA_ASSIGN_OR_RETURN(flags.source, path_of_model(flags.source, Purpose::kLookAt));
+  return {};
 }
 
 bool is_gguf_target(const ConversionFlags& flags) {

@@ -27,6 +27,9 @@ struct ConversionFlags {
 // Adds SOURCE, TARGET, --model, --force, --threads and --json.
 void add_conversion_flags(CLI::App& command, ConversionFlags& flags);
 
+// Puts the path in place of a name of the source. Errors: those of path_of_model().
+Status find_source(ConversionFlags& flags);
+
 // True if the target is a GGUF file by its name.
 bool is_gguf_target(const ConversionFlags& flags);
 

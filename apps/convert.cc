@@ -39,7 +39,8 @@ Result<std::string> own_type(const std::string& source) {
                           source);
 }
 
-Result<ConversionReport> convert(const ConvertFlags& flags, Conversion& conversion) {
+Result<ConversionReport> convert(ConvertFlags flags, Conversion& conversion) {
+  KAKEYA_TRY(find_source(flags.conversion));
   const ConversionFlags& paths = flags.conversion;
   if (!is_gguf_target(paths)) {
     KAKEYA_TRY(check_folder_flags(paths));

@@ -13,6 +13,7 @@
 #include "cli/command.h"
 #include "cli/failure.h"
 #include "cli/machine_memory.h"
+#include "cli/model_path.h"
 #include "cli/output.h"
 #include "cli/system_facts.h"
 #include "cli/terminal.h"
@@ -253,7 +254,9 @@ Result<std::uint64_t> limit_of(const ModelFlags& flags, const Machine& machine) 
 Result<std::optional<KnownShape>> shape_asked_for(const DoctorFlags& flags) {
   if (flags.shape.empty()) {
     if (flags.model.model.empty()) return std::nullopt;
-    return shape_without_weights(flags.model.model);
+    KAKEYA_ASSIGN_OR_RETURN(const std::string path,
+                            path_of_model(flags.model.model, Purpose::kLookAt));
+    return shape_without_weights(path);
   }
   if (!flags.model.model.empty()) return bad_usage("--shape and --model exclude each other");
   KAKEYA_ASSIGN_OR_RETURN(KnownShape shape, shape_by_name(flags.shape));
@@ -262,8 +265,9 @@ Result<std::optional<KnownShape>> shape_asked_for(const DoctorFlags& flags) {
 
 Status tell_sizes(const DoctorFlags& flags, const KnownShape& shape) {
   ModelFlags model = flags.model;
-  model.model = shape.name;
-  KAKEYA_ASSIGN_OR_RETURN(const EngineOptions options, engine_options(model));
+  model.model = "/";  // no name is looked up, no folder read
+  KAKEYA_ASSIGN_OR_RETURN(EngineOptions options, engine_options(model));
+  options.model_dir = shape.name;
   const auto contexts =
       contexts_to_tell(shape.model.config->max_position_embeddings, model.context);
   const Machine machine = examine();

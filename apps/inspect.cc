@@ -4,6 +4,7 @@
 #include <memory>
 
 #include "cli/command.h"
+#include "cli/model_path.h"
 #include "cli/output.h"
 #include "commands.h"
 #include "formats/gguf_checkpoint.h"
@@ -30,7 +31,10 @@ int print_inspected(const InspectFlags& flags, const Result<Inspected>& inspecte
   return kExitOk;
 }
 
-int run_inspect(const InspectFlags& flags) {
+int run_inspect(InspectFlags flags) {
+  const auto path = path_of_model(flags.path, Purpose::kLookAt);
+  if (!path) return report(path.error());
+  flags.path = *path;
   if (is_gguf_path(flags.path)) return print_inspected(flags, inspect_gguf(flags.path));
   return print_inspected(flags, inspect(flags.path));
 }
@@ -42,7 +46,8 @@ void add_inspect_command(CLI::App& app, int& exit_code) {
   CLI::App* command = app.add_subcommand("inspect", "Describe a model folder or a weight file");
   command
       ->add_option("path", flags->path,
-                   "Model folder, .safetensors or .gguf file; only headers are read")
+                   "Model folder, .safetensors or .gguf file, or a model's name; only headers are "
+                   "read")
       ->required()
       ->type_name("PATH");
   command->add_flag("--json", flags->json, "One JSON object");

@@ -61,6 +61,7 @@ int run_program(int argc, char** argv) {
   add_run_command(app, exit_code);
   add_serve_command(app, exit_code);
   add_chat_command(app, exit_code);
+  add_models_command(app, exit_code);
   add_inspect_command(app, exit_code);
   add_workshop_commands(app, exit_code);
   add_completion_command(app, exit_code);
@@ -69,7 +70,8 @@ int run_program(int argc, char** argv) {
       "Examples:\n"
       "  kakeya run \"Count from 5 to 12.\"               one answer of the demo model\n"
       "  kakeya run DIR \"Why is the sky blue?\"         of a model's folder or GGUF file\n"
-      "  kakeya chat DIR                                a conversation\n"
+      "  kakeya models                                  what is on this machine, by its names\n"
+      "  kakeya chat OWNER/NAME                         a conversation, by such a name\n"
       "  kakeya serve DIR                               OpenAI's chat completions over HTTP\n"
       "  kakeya chat                                    talk to a server that runs\n"
       "  kakeya doctor                                  what this machine can do\n"

@@ -97,10 +97,9 @@ Result<std::optional<Importance>> calibrate(const QuantizeFlags& flags,
 }
 
 // `more` gets what the texts have to say.
-Result<ConversionReport> quantize(const QuantizeFlags& flags,
-                                  Conversion& conversion,
-                                  ReportPart& more) {
+Result<ConversionReport> quantize(QuantizeFlags flags, Conversion& conversion, ReportPart& more) {
   KAKEYA_TRY(check_flags(flags));
+  KAKEYA_TRY(find_source(flags.conversion));
   const ConversionFlags& paths = flags.conversion;
   if (!flags.texts.any()) return write_model(flags, nullptr, conversion);
   KAKEYA_TRY(check_paths(paths));

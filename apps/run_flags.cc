@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "cli/failure.h"
+#include "cli/model_path.h"
 #include "cli/report.h"
 #include "kakeya/status_macros.h"
 #include "tools_file.h"
@@ -189,12 +190,13 @@ Status parse_logit_bias(const std::vector<std::string>& entries, SamplingOptions
 
 namespace {
 
-// True for a word that is, or is meant for, a model's folder or file.
+// True for a word that is, or is meant for, a model's folder, file or name.
 bool names_model(const std::string& word) {
   std::error_code ignored;
   if (std::filesystem::exists(word, ignored)) return true;
   const bool is_one_word = word.find_first_of(" \t\n") == std::string::npos;
-  return is_one_word && (word.ends_with(".gguf") || word.find('/') != std::string::npos);
+  return is_one_word &&
+         (word.ends_with(".gguf") || word.find('/') != std::string::npos || is_model_here(word));
 }
 
 }  // namespace

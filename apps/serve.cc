@@ -108,8 +108,9 @@ class Signals {
   std::array<int, 2> ends_ = {-1, -1};
 };
 
-// The last folder's or file's name, which is what people call a model.
-std::string name_of_model(const std::string& model) {
+// The name that a model was asked for by, or the last folder's or file's: what people call it.
+std::string name_of_model(const std::string& asked, const std::string& model) {
+  if (!asked.empty() && asked != model) return asked;
   std::filesystem::path path = std::filesystem::path(model).lexically_normal();
   if (path.filename().empty()) path = path.parent_path();
   return path.filename() == "." ? "model" : path.filename().string();
@@ -234,7 +235,7 @@ int serve(ServeFlags& flags) {
   auto options = engine_options(flags.model);
   if (!options) return report(options.error());
   if (flags.service.model_name.empty()) {
-    flags.service.model_name = name_of_model(options->model_dir);
+    flags.service.model_name = name_of_model(flags.model.model, options->model_dir);
   }
   const bool reloads = !flags.service.log_file.empty() || !flags.http.keys_file.empty();
   if (reloads) ::signal(SIGHUP, SIG_IGN);  // while the model is loaded

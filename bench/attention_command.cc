@@ -6,6 +6,7 @@
 #include "base/status.h"
 #include "bench/attention_bench.h"
 #include "bench/bench_flags.h"
+#include "cli/model_path.h"
 #include "cli/output.h"
 #include "cli/report.h"
 #include "cli/terminal.h"
@@ -66,7 +67,8 @@ Status prepare(AttentionFlags& flags) {
   if (flags.model.empty()) {
     KAKEYA_ASSIGN_OR_RETURN(flags.options.config, named_shape(flags.shape, 0));
   } else {
-    KAKEYA_ASSIGN_OR_RETURN(flags.options.config, load_model_config(flags.model));
+    KAKEYA_ASSIGN_OR_RETURN(const std::string path, path_of_model(flags.model, Purpose::kLookAt));
+    KAKEYA_ASSIGN_OR_RETURN(flags.options.config, load_model_config(path));
   }
   for (const std::string& name : flags.kinds) {
     KAKEYA_ASSIGN_OR_RETURN(const bench::AttentionRows kind, bench::parse_attention_rows(name));

@@ -43,9 +43,10 @@ Result<std::unique_ptr<EngineImpl>> open_bench_engine(const BenchFlags& flags,
   if (flags.shape.empty()) return open_internal_engine(flags.model, wrapper);
   if (!flags.model.model.empty()) return bad_usage("--shape and --model exclude each other");
   ModelFlags model = flags.model;
-  model.model = "none";  // no folder is read
+  model.model = "/";  // no name is looked up, no folder read
   KAKEYA_ASSIGN_OR_RETURN(const ModelConfig config, named_shape(flags.shape, flags.layers));
   KAKEYA_ASSIGN_OR_RETURN(EngineOptions options, engine_options(model));
+  options.model_dir = "none";
   options.session.context = 1024;  // what the passes need, not what users have
   ProgressBar bar("making random weights");
   options.on_progress = [&](std::uint64_t done, std::uint64_t total) { bar.update(done, total); };

@@ -27,14 +27,6 @@
 namespace kakeya::cli {
 namespace {
 
-Result<std::string> default_model() {
-  const std::string folder = find_shared_folder("models/demo", "config.json");
-  if (!folder.empty()) return folder;
-  return error(StatusCode::kNotFound,
-               "the demo model was not found beside the program (models/demo of its checkout, or "
-               "share/kakeya/models/demo of its installation); name a model folder: --model DIR");
-}
-
 // The type of a name that CLI11 has checked.
 KvType parse_kv_type(const std::string& name) {
   const auto* entry = std::find_if(std::begin(kKvTypes), std::end(kKvTypes),
@@ -88,7 +80,8 @@ void add_restore_flags(CLI::App& command, ModelFlags& flags) {
 void add_engine_sources(CLI::App& command, ModelFlags& flags, bool by_position = false) {
   command
       .add_option(by_position ? "-m,--model,model" : "-m,--model", flags.model,
-                  "Model folder or GGUF file (default: the demo model)")
+                  "Model folder, GGUF file, or name that `kakeya models` lists (default: the demo "
+                  "model)")
       ->type_name("DIR");
   command
       .add_option(
@@ -104,13 +97,6 @@ void add_context_flag(CLI::App& command, ModelFlags& flags) {
       .add_option("-c,--ctx", flags.context,
                   "Most tokens a session can hold (default: 8192 or the model's limit)")
       ->type_name("N");
-}
-
-// True for OWNER/NAME, as hubs call models.
-bool is_hub_name(std::string_view name) {
-  const std::size_t slash = name.find('/');
-  return slash != std::string_view::npos && slash > 0 && slash + 1 < name.size() &&
-         slash == name.rfind('/') && !name.starts_with('.') && !name.starts_with('~');
 }
 
 // The memory of the machine, or as much as the control group of the process may have.
@@ -357,19 +343,6 @@ Result<std::uint64_t> parse_prompt_cache(const std::string& text) {
 }
 
 }  // namespace
-
-Result<std::string> model_path(const ModelFlags& flags) {
-  const std::string& model = flags.model;
-  if (model.empty()) return default_model();
-  std::error_code ignored;
-  if (is_hub_name(model) && !std::filesystem::exists(model, ignored)) {
-    return error(StatusCode::kNotFound,
-                 "{0}: expected a model's folder or GGUF file, got no such folder or file; "
-                 "`hf download {0} --local-dir DIR` fetches Hugging Face's into DIR",
-                 model);
-  }
-  return model;
-}
 
 Status check_session_flags(const ModelFlags& flags) {
   const bool restores = flags.evicted_full == "restore" || flags.evicted_sliding == "restore";

@@ -85,7 +85,8 @@ void add_draft_flags(CLI::App& command, ModelFlags& flags);
 // Adds --draft-length, for parse_draft_length().
 void add_draft_length_flag(CLI::App& command, std::string& length);
 
-// The model's folder or file. Errors: kNotFound if there is no demo model to default to.
+// The model's folder or file, by its path or its name (cli/model_path.h). Errors: kNotFound if
+// there is none, nor a demo model to default to; kFailedPrecondition for one that cannot run.
 Result<std::string> model_path(const ModelFlags& flags);
 
 // Refuses flags of the KV cache of which a session would take no notice, for commands that open one

@@ -23,6 +23,7 @@ kakeya_test(cli_test cli/cli_test.cc cli/eval_niah_test.cc cli/eval_resume_test.
             cli/cuda_test.cc
             cli/doctor_test.cc
             cli/flag_names_test.cc
+            cli/models_test.cc
             cli/serve_test.cc
             cli/session_file_test.cc
             cli/texts_test.cc
@@ -54,6 +55,9 @@ target_link_libraries(turns_test PRIVATE kakeya_bench)
 
 kakeya_test(peers_test bench/peers_test.cc)
 target_link_libraries(peers_test PRIVATE kakeya_peers)
+
+kakeya_test(found_models_test cli/models/found_models_test.cc)
+target_link_libraries(found_models_test PRIVATE kakeya_models)
 
 kakeya_test(bench_test cli/bench_test.cc)
 target_compile_definitions(bench_test PRIVATE KAKEYA_BINARY="$<TARGET_FILE:kakeya_cli>")
