@@ -51,17 +51,13 @@ def gelu(x):
 
 
 class Drafter:
-    """The drafter's layers on bare token embeddings, and the projections of its features."""
+    """The projections of the drafter's context features."""
 
     def __init__(self):
         folder = DEMO / "drafter"
         self.config = json.loads((folder / "config.json").read_text())
         self.w = {k: v.astype(np.float64)
                   for k, v in load_safetensors(folder / "model.safetensors").items()}
-        self.cache = [([], []) for _ in self.config["layer_types"]]
-
-    def heads(self, x):
-        return x.reshape(len(x), -1, self.config["head_dim"])
 
     def project(self, layer, x):
         p = f"layers.{layer}.self_attn."
@@ -69,55 +65,18 @@ class Drafter:
 
     def context_features(self, taps):
         x = norm(taps @ self.w["fc.weight"].T, self.w["hidden_norm.weight"])
-        projected = [self.project(layer, x) for layer in range(len(self.cache))]
+        projected = [self.project(layer, x) for layer in range(self.config["num_hidden_layers"])]
         return [np.concatenate(side, -1) for side in zip(*projected)]
-
-    def token_features(self, x, first, whole=False):
-        """x [T, D]: scaled embeddings of positions first ...; `whole`: they are the whole text, of
-        which every position sees all."""
-        sides = ([], [])
-        theta, head_dim = self.config["rope_theta"], self.config["head_dim"]
-        for layer, kind in enumerate(self.config["layer_types"]):
-            p = f"layers.{layer}."
-            normed = norm(x, self.w[p + "input_layernorm.weight"])
-            raw = self.project(layer, normed)
-            for side, values in zip(sides, raw):
-                side.append(values)
-            q = self.heads(normed @ self.w[p + "self_attn.q_proj.weight"].T)
-            q = rope(norm(q, self.w[p + "self_attn.q_norm.weight"]), first, theta, head_dim // 2)
-            k = norm(self.heads(raw[0]), self.w[p + "self_attn.k_norm.weight"])
-            keys, values = self.cache[layer]
-            keys.extend(rope(k, first, theta, head_dim // 2))
-            values.extend(self.heads(raw[1]))
-            k, v = np.array(keys), np.array(values)
-            distance = np.arange(first, first + len(x))[:, None] - np.arange(len(k))[None]
-            visible = distance >= 0
-            if kind == "sliding_attention":
-                visible &= distance < self.config["sliding_window"]
-            visible |= whole
-            group = q.shape[1] // k.shape[1]
-            out = np.zeros_like(q)
-            for h in range(q.shape[1]):
-                scores = np.where(visible, q[:, h] @ k[:, h // group].T / np.sqrt(head_dim), -np.inf)
-                out[:, h] = softmax(scores) @ v[:, h // group]
-            x = x + out.reshape(len(x), -1) @ self.w[p + "self_attn.o_proj.weight"].T
-            z = norm(x, self.w[p + "post_attention_layernorm.weight"])
-            gate = z @ self.w[p + "mlp.gate_proj.weight"].T
-            hidden = gate / (1 + np.exp(-gate)) * (z @ self.w[p + "mlp.up_proj.weight"].T)
-            x = x + hidden @ self.w[p + "mlp.down_proj.weight"].T
-        return [np.concatenate(side, -1) for side in sides]
 
 
 class Target:
-    """The demo model, run in blocks of WINDOW tokens; `restored` layer types lose their old rows.
-    `whole`: token features of the whole text, made before its first block."""
+    """The demo model, run in blocks of WINDOW tokens; `restored` layer types lose their old rows."""
 
-    def __init__(self, projection=None, restored=(), whole=False):
+    def __init__(self, projection=None, restored=()):
         self.config = json.loads((DEMO / "config.json").read_text())
         weights = load_safetensors(DEMO / "model.safetensors")
         self.w = {k.removeprefix("model."): v.astype(np.float64) for k, v in weights.items()}
         self.restored = restored
-        self.whole = whole
         self.drafter = Drafter()
         self.layers = [{"k": [], "v": []} for _ in self.config["layer_types"]]
         self.codes = ([], [])
@@ -203,15 +162,8 @@ class Target:
         dense = norm(dense, self.w[p + "post_feedforward_layernorm_1.weight"])
         return dense + norm(self.experts(h, layer), self.w[p + "post_feedforward_layernorm_2.weight"])
 
-    def encode(self, embedded, taps, first):
-        if self.whole:
-            features = [side[first:first + len(embedded)] for side in self.whole_features]
-        elif self.features == "aux":
-            features = (taps, taps)
-        elif self.features == "context":
-            features = self.drafter.context_features(taps)
-        else:
-            features = self.drafter.token_features(embedded, first)
+    def encode(self, taps):
+        features = (taps, taps) if self.features == "aux" else self.drafter.context_features(taps)
         for side, codes, x in zip("kv", self.codes, features):
             codes.extend(x @ self.f[f"encoder_{side}.weight"].T)
 
@@ -220,8 +172,7 @@ class Target:
         return self.w["embed_tokens.weight"][ids] * scale
 
     def block(self, ids, first):
-        embedded = self.embed(ids)
-        x, outputs = embedded, []
+        x, outputs = self.embed(ids), []
         for layer in range(len(self.layers)):
             p = f"layers.{layer}."
             a = self.attention(norm(x, self.w[p + "input_layernorm.weight"]), layer, first)
@@ -232,14 +183,12 @@ class Target:
             outputs.append(x)
         if self.restored:
             layers = self.drafter.config["dflash_config"]["target_layer_ids"]
-            self.encode(embedded, np.concatenate([outputs[l] for l in layers], -1), first)
+            self.encode(np.concatenate([outputs[l] for l in layers], -1))
         logits = norm(x, self.w["norm.weight"]) @ self.w["embed_tokens.weight"].T
         cap = self.config["final_logit_softcapping"]
         return cap * np.tanh(logits / cap)
 
     def logits(self, ids):
-        if self.whole:
-            self.whole_features = self.drafter.token_features(self.embed(ids), 0, whole=True)
         return np.concatenate([self.block(ids[i:i + WINDOW], i) for i in range(0, len(ids), WINDOW)])
 
 
@@ -265,20 +214,13 @@ def main():
     ids = ids[:TOKENS]
     tensors = {"input_ids": ids.astype(np.int32), "rows": np.array(ROWS, np.int32)}
     both = ("full_attention", "sliding_attention")
-    for name, projection, restored in [("token", "token", both), ("context", "context", both),
+    for name, projection, restored in [("context", "context", both),
                                        ("aux", "aux", both),
                                        ("aux_full", "aux", both[:1]),
                                        ("aux_sliding", "aux", both[1:])]:
         logits = Target(projection, restored).logits(ids)[ROWS]
         tensors[f"{name}.logits"] = logits.astype(np.float32)
         print(name, np.abs(logits).max())
-    # Each row's text ends with it; the last one is longer than the drafter's windows.
-    ids, rows = np.concatenate([ids, ids]), ROWS + [2 * TOKENS - 1]
-    logits = np.stack([Target("token", both, whole=True).logits(ids[:row + 1])[-1] for row in rows])
-    tensors["token_whole.input_ids"] = ids.astype(np.int32)
-    tensors["token_whole.rows"] = np.array(rows, np.int32)
-    tensors["token_whole.logits"] = logits.astype(np.float32)
-    print("token_whole", np.abs(logits).max())
     save_safetensors(ROOT / "tests/data/restore/golden.safetensors", tensors)
 
 

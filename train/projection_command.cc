@@ -17,8 +17,7 @@ struct NamedFeatures {
   ProjectionFeatures features;
 };
 constexpr NamedFeatures kFeatures[] = {{"aux", ProjectionFeatures::kAux},
-                                       {"context", ProjectionFeatures::kContext},
-                                       {"token", ProjectionFeatures::kToken}};
+                                       {"context", ProjectionFeatures::kContext}};
 constexpr FittedLayers kLayers[] = {FittedLayers::kFull, FittedLayers::kSliding,
                                     FittedLayers::kAll};
 
@@ -232,9 +231,9 @@ void add_projection_flags(CLI::App& command, ProjectionFlags& flags) {
   add_common_flags(command, flags);
   command
       .add_option("--features", flags.features,
-                  "What codes are made from: aux (tapped layer outputs, the default), context or "
-                  "token (docs/memory.md)")
-      ->check(CLI::IsMember({"aux", "context", "token"}))
+                  "What codes are made from: aux (tapped layer outputs, the default) or "
+                  "context (docs/memory.md)")
+      ->check(CLI::IsMember({"aux", "context"}))
       ->type_name("NAME");
   command.add_option("--rank", flags.training.rank, "Elements of a code (default: 96)")
       ->type_name("R");

@@ -17,7 +17,6 @@ ProjectionConfig make_projection_config(const ModelConfig& target,
   const ModelConfig& layers = drafter.layers;
   ProjectionConfig config;
   config.features = features;
-  config.causal_features = true;
   config.rank = rank;
   config.drafter_num_layers = layers.num_hidden_layers;
   config.drafter_num_kv_heads = layers.layer_kv_heads(0);
@@ -47,7 +46,7 @@ Status write_projection(const std::string& folder,
                         const std::vector<std::int64_t>& fitted,
                         const ProjectionWeights& weights) {
   nlohmann::ordered_json json = {{"features", projection_features_name(config.features)},
-                                 {"causal_features", config.causal_features},
+                                 {"causal_features", true},
                                  {"drafter_num_layers", config.drafter_num_layers},
                                  {"drafter_num_kv_heads", config.drafter_num_kv_heads},
                                  {"drafter_head_dim", config.drafter_head_dim},

@@ -311,8 +311,7 @@ Result<std::vector<TokenId>> NeedleEvaluation::reply(const KvMode& mode, const E
 KvBytes kv_bytes(const Footprint& footprint) {
   return {.full = footprint.reserved_bytes(MemoryClass::kKvFull),
           .sliding = footprint.reserved_bytes(MemoryClass::kKvSliding),
-          .codes = footprint.reserved_bytes(MemoryClass::kCodes) +
-                   footprint.reserved_bytes(MemoryClass::kDrafter)};
+          .codes = footprint.reserved_bytes(MemoryClass::kCodes)};
 }
 
 Result<double> kv_bytes_per_token(const EngineImpl& engine,
@@ -326,9 +325,7 @@ Result<double> kv_bytes_per_token(const EngineImpl& engine,
     KAKEYA_ASSIGN_OR_RETURN(const TimelinePlan plan,
                             engine.plan_session(with_size(mode.session, context, chunk),
                                                 /*logit_rows=*/1, projection, mode.comparison));
-    Footprint footprint = plan.cache.estimate();
-    if (plan.encoder) footprint += plan.encoder->tokens.estimate();
-    return kv_bytes(footprint).total();
+    return kv_bytes(plan.cache.estimate()).total();
   };
   KAKEYA_ASSIGN_OR_RETURN(const std::uint64_t more, planned(longer));
   KAKEYA_ASSIGN_OR_RETURN(const std::uint64_t less, planned(shorter));

@@ -36,7 +36,7 @@ struct KvEvalOptions {
 struct KvBytes {
   std::uint64_t full = 0;
   std::uint64_t sliding = 0;
-  std::uint64_t codes = 0;  // with the drafter's rows that token features take
+  std::uint64_t codes = 0;
 
   std::uint64_t total() const { return full + sliding + codes; }
 };

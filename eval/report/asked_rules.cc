@@ -70,8 +70,16 @@ void check_modes_asked(const Report& report,
     return !refused_kv_mode(entry["mode"].get<std::string>()).empty() ||
            !refused_kv_mode(entry.value("control", std::string(kExactMode))).empty();
   });
-  const auto chosen =
-      choose_kv_modes(by_name ? named : otherwise, is_former ? former_kv_modes() : kv_modes());
+  std::vector<KvMode> table = is_former ? former_kv_modes() : kv_modes();
+  // Some were removed when that control was no mode any more.
+  constexpr std::string_view kControl = "int4r";
+  const bool has_control = std::ranges::any_of(report["modes"], [&](const Report& entry) {
+    return entry["mode"] == kControl || entry.value("control", std::string()) == kControl;
+  });
+  for (KvMode& mode : table) {
+    if (!has_control && mode.control == kControl) mode.control.clear();
+  }
+  const auto chosen = choose_kv_modes(by_name ? named : otherwise, table);
   checks.expect(chosen.has_value(), "provenance", "modes/*/mode", "expected modes that are known");
   if (!chosen) return;
   std::set<std::string> asked;

@@ -150,9 +150,9 @@ std::set<std::string> projections_of_modes(const Report& report) {
   std::set<std::string> names;
   if (!report.contains("modes")) return names;
   for (const Report& entry : report["modes"]) {
-    const auto mode =
-        std::ranges::find(kv_modes(), entry["mode"].get<std::string>(), &KvMode::name);
-    if (mode != kv_modes().end() && !mode->projection.empty()) names.insert(mode->projection);
+    const std::vector<KvMode>& modes = former_kv_modes();
+    const auto mode = std::ranges::find(modes, entry["mode"].get<std::string>(), &KvMode::name);
+    if (mode != modes.end() && !mode->projection.empty()) names.insert(mode->projection);
   }
   return names;
 }

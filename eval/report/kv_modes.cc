@@ -34,7 +34,7 @@ SessionOptions dropped(std::int64_t sink, std::int64_t window, Evicted full, Evi
 // Each way to restore has the same rows dropped for control.
 void add_restoring_modes(std::vector<KvMode>& modes) {
   using enum Evicted;
-  for (const std::string features : {"token", "context", "aux"}) {
+  for (const std::string features : {"context", "aux"}) {
     modes.push_back({.name = "restore-sliding-" + features,
                      .session = dropped(4, 64, kKeep, kRestore),
                      .projection = features,
@@ -114,6 +114,10 @@ const std::vector<KvMode>& former_kv_modes() {
       modes.push_back({.name = std::string(name), .control = name == "d4" ? "int4r" : ""});
     }
     modes.push_back({.name = "int4r-full"});
+    for (const std::string rows : {"-sliding", "-full", ""}) {
+      modes.push_back(
+          {.name = "restore" + rows + "-token", .projection = "token", .control = "drop" + rows});
+    }
     return modes;
   }();
   return kModes;
@@ -121,7 +125,8 @@ const std::vector<KvMode>& former_kv_modes() {
 
 std::string refused_kv_mode(const std::string& name) {
   if (find_mode(name, kv_modes()) != nullptr) return "";
-  if (find_mode(name, former_kv_modes()) != nullptr) {
+  if (const KvMode* former = find_mode(name, former_kv_modes()); former != nullptr) {
+    if (!former->projection.empty()) return name + " was removed (docs/kv-results.md says why)";
     return name + " " + std::string(kRemovedKvTypeRefusal);
   }
   std::string refusal = "there is no mode '" + name + "': expected one of";

@@ -9,8 +9,7 @@ struct Comparison {
   // exact model. Anything but 0 keeps all rows in f32.
   float restore_blend = 0.0F;
   // Before each token, all of the text is run again from nothing. Plain steps only, and slow. The
-  // output is the same: what a row is restored from never changes, but for a projection whose
-  // features see the whole text, which needs this.
+  // output is the same: what a row is restored from never changes.
   bool recompute = false;
   // Store keys and values of layers whose keys follow from their values (attention_k_eq_v), instead
   // of one vector: twice the memory.

@@ -59,9 +59,7 @@ Status Pass::run_into(ForwardOutput output) {
     const ConstRows taps = rows_from(output.taps, segment.first_row, segment.rows);
     const auto share = static_cast<double>(segment.rows) / static_cast<double>(batch.rows());
     workspace_.timelines()[i]->take_rows(
-        batch.ids.subspan(static_cast<std::size_t>(segment.first_row),
-                          static_cast<std::size_t>(segment.rows)),
-        taps, static_cast<std::uint64_t>(share * static_cast<double>(bytes_)));
+        segment.rows, taps, static_cast<std::uint64_t>(share * static_cast<double>(bytes_)));
   }
   return executor.end(std::array<ConstRows, 3>{output.logits, output.taps, output.hidden});
 }

@@ -1,7 +1,6 @@
 #include "decode/row_encoder.h"
 
 #include <algorithm>
-#include <array>
 #include <utility>
 
 #include "base/check.h"
@@ -20,11 +19,11 @@ struct Layout {
 Layout lay_out(Arena& arena, const RowEncoderPlan& plan) {
   Layout layout;
   if (plan.features != ProjectionFeatures::kAux) {
-    layout.key_features = arena.rows(plan.feature_rows, plan.feature_width);
-    layout.value_features = arena.rows(plan.feature_rows, plan.feature_width);
+    layout.key_features = arena.rows(plan.max_rows, plan.feature_width);
+    layout.value_features = arena.rows(plan.max_rows, plan.feature_width);
   }
-  layout.key_codes = arena.rows(plan.feature_rows, plan.rank);
-  layout.value_codes = plan.one_code ? layout.key_codes : arena.rows(plan.feature_rows, plan.rank);
+  layout.key_codes = arena.rows(plan.max_rows, plan.rank);
+  layout.value_codes = plan.one_code ? layout.key_codes : arena.rows(plan.max_rows, plan.rank);
   return layout;
 }
 
@@ -38,10 +37,10 @@ std::uint64_t arena_bytes(const RowEncoderPlan& plan) {
 WorkspacePlan plan_encoding(const DrafterConfig& drafter, const RowEncoderPlan& plan) {
   Arena measure;
   if (plan.features != ProjectionFeatures::kAux) {
-    dflash::DraftActivations::layout(measure, drafter, plan.feature_rows);
+    dflash::DraftActivations::layout(measure, drafter, plan.max_rows);
   }
   WorkspacePlan workspace{
-      .executor = dflash::plan_drafter_executor(drafter, plan.feature_rows),
+      .executor = dflash::plan_drafter_executor(drafter, plan.max_rows),
       .activation_bytes = measure.used(),
       .tap_bytes = static_cast<std::uint64_t>(plan.max_rows * plan.tap_width) * sizeof(float)};
   workspace.executor.max_matmul_width =
@@ -53,38 +52,22 @@ WorkspacePlan plan_encoding(const DrafterConfig& drafter, const RowEncoderPlan& 
 
 RowEncoderPlan plan_row_encoder(const ProjectionConfig& projection,
                                 const DrafterConfig& drafter,
-                                std::int64_t context,
-                                std::int64_t max_rows,
-                                KvFormat format) {
-  const bool whole_text =
-      projection.features == ProjectionFeatures::kToken && !projection.causal_features;
-  const std::int64_t feature_rows = whole_text ? context : max_rows;
+                                std::int64_t max_rows) {
   RowEncoderPlan plan{.features = projection.features,
                       .rank = projection.rank,
                       .one_code = projection.one_code,
                       .feature_width = projection.input_width(),
-                      .tap_width = 0,
+                      .tap_width = static_cast<std::int64_t>(drafter.target_layer_ids.size()) *
+                                   drafter.layers.hidden_size,
                       .max_rows = max_rows,
-                      .feature_rows = feature_rows,
-                      .whole_text = whole_text,
-                      .tokens = {},
                       .workspace = {}};
-  if (projection.features == ProjectionFeatures::kToken) {
-    DrafterConfig layers = drafter;
-    // Older projections know no windows.
-    if (whole_text) std::ranges::fill(layers.layers.layer_types, LayerType::kFull);
-    plan.tokens = dflash::plan_context(layers, context, feature_rows, {.format = format});
-  } else {
-    plan.tap_width =
-        static_cast<std::int64_t>(drafter.target_layer_ids.size()) * drafter.layers.hidden_size;
-  }
   plan.workspace = plan_encoding(drafter, plan);
   return plan;
 }
 
 Footprint estimate_row_encoder(const RowEncoderPlan& plan) {
-  Footprint footprint = plan.tokens.estimate();
-  footprint.reserved_bytes(MemoryClass::kActivations) +=
+  Footprint footprint;
+  footprint.reserved_bytes(MemoryClass::kActivations) =
       MemoryBudget::charged_bytes(arena_bytes(plan));
   return footprint;
 }
@@ -94,14 +77,12 @@ Result<std::unique_ptr<RowEncoder>> RowEncoder::create(const Projection& project
                                                        Workspace& workspace,
                                                        const RowEncoderPlan& plan,
                                                        MemoryBudget& budget) {
-  KAKEYA_ASSIGN_OR_RETURN(KvCache tokens, KvCache::create(plan.tokens, budget, workspace.memory()));
-  std::unique_ptr<RowEncoder> encoder(
-      new RowEncoder(projection, drafter, workspace, plan, std::move(tokens), budget));
-  KAKEYA_TRY(encoder->own_rows());
+  std::unique_ptr<RowEncoder> encoder(new RowEncoder(projection, drafter, workspace, plan, budget));
+  KAKEYA_TRY(encoder->reserve());
   return encoder;
 }
 
-Status RowEncoder::own_rows() {
+Status RowEncoder::reserve() {
   if (arena_.size() > 0) return {};
   KAKEYA_ASSIGN_OR_RETURN(
       arena_, budget_.allocate(MemoryClass::kActivations, arena_bytes(plan_), workspace_.memory()));
@@ -114,9 +95,9 @@ Status RowEncoder::own_rows() {
   return {};
 }
 
-std::unique_ptr<RowEncoder> RowEncoder::fork() {
+std::unique_ptr<RowEncoder> RowEncoder::fork() const {
   return std::unique_ptr<RowEncoder>(
-      new RowEncoder(projection_, drafter_, workspace_, plan_, tokens_.fork(), budget_));
+      new RowEncoder(projection_, drafter_, workspace_, plan_, budget_));
 }
 
 void RowEncoder::make_codes(ConstRows keys, ConstRows values) {
@@ -126,102 +107,35 @@ void RowEncoder::make_codes(ConstRows keys, ConstRows values) {
   projection_.encode_values(values, executor, first_rows(value_codes_, values.count));
 }
 
-void RowEncoder::encode_tokens(std::span<const TokenId> ids) {
-  const auto rows = static_cast<std::int64_t>(ids.size());
-  const Rows keys = first_rows(key_features_, rows);
-  const Rows values = first_rows(value_features_, rows);
-  BatchBuilder& builder = workspace_.other_batch();
-  builder.clear();
-  builder.add(ids, {}, tokens_.length(), tokens_.layers(), /*logit_rows=*/0);
-  workspace_.executor().begin(builder.batch());
-  drafter_.project_tokens(builder.batch(), !plan_.whole_text, workspace_.executor(),
-                          activations(rows), keys, values);
-  make_codes(keys, values);
-}
-
 dflash::DraftActivations RowEncoder::activations(std::int64_t rows) const {
   Arena arena = workspace_.arena();
   return dflash::DraftActivations::layout(arena, drafter_.config(), rows);
 }
 
-Status RowEncoder::look_ahead(std::span<const TokenId> ids) {
-  const Workspace::Turn turn = workspace_.take_turn();
-  KAKEYA_TRY(own_rows());
-  looked_ahead_ = 0;
-  tokens_.clear();
-  KAKEYA_TRY(tokens_.reserve(static_cast<std::int64_t>(ids.size())));
-  encode_tokens(ids);
-  const auto rows = static_cast<std::int64_t>(ids.size());
-  KAKEYA_TRY(workspace_.executor().end(
-      std::array<ConstRows, 2>{first_rows(key_codes_, rows), first_rows(value_codes_, rows)}));
-  looked_ahead_ = static_cast<std::int64_t>(ids.size());
-  return {};
-}
-
-Status RowEncoder::reserve(Position first, std::int64_t rows) {
-  if (plan_.whole_text && first + rows > looked_ahead_) {
-    return error(StatusCode::kUnimplemented,
-                 "features of the whole text are made only where all of it is run from its "
-                 "beginning: there are none of position {}",
-                 looked_ahead_);
-  }
-  KAKEYA_TRY(own_rows());
-  return runs_on_tokens() ? tokens_.reserve(rows) : Status();
-}
-
-std::span<const std::int64_t> RowEncoder::taps() const {
-  if (plan_.tap_width == 0) return {};
-  return drafter_.config().target_layer_ids;
-}
-
-std::uint64_t RowEncoder::encode(std::span<const TokenId> ids,
-                                 ConstRows taps,
-                                 const KvCache& cache) {
+std::uint64_t RowEncoder::encode(ConstRows taps, const KvCache& cache) {
   const std::uint64_t before = workspace_.bytes_read();
-  const auto rows = static_cast<std::int64_t>(ids.size());
-  switch (plan_.features) {
-    case ProjectionFeatures::kToken:
-      if (!plan_.whole_text) encode_tokens(ids);
-      break;
-    case ProjectionFeatures::kContext: {
-      const Rows keys = first_rows(key_features_, rows);
-      const Rows values = first_rows(value_features_, rows);
-      drafter_.project_context(taps, workspace_.executor(), activations(rows), keys, values);
-      make_codes(keys, values);
-      break;
-    }
-    case ProjectionFeatures::kAux:
-      make_codes(taps, taps);
-      break;
+  const std::int64_t rows = taps.count;
+  if (plan_.features == ProjectionFeatures::kContext) {
+    const Rows keys = first_rows(key_features_, rows);
+    const Rows values = first_rows(value_features_, rows);
+    drafter_.project_context(taps, workspace_.executor(), activations(rows), keys, values);
+    make_codes(keys, values);
+  } else {
+    make_codes(taps, taps);
   }
-  // Codes of the whole text lie where their positions say.
-  const Position first = plan_.whole_text ? cache.length() : 0;
-  const auto of_pass = [&](const Rows& codes) { return rows_from(codes, first, rows); };
   BatchBuilder& builder = workspace_.other_batch();
   builder.clear();
   builder.add_rows(rows, cache.length(), cache.layers());
   workspace_.executor().begin(builder.batch());
-  workspace_.executor().store_kv(of_pass(key_codes_), of_pass(value_codes_), cache.spec().codes);
+  workspace_.executor().store_kv(first_rows(key_codes_, rows), first_rows(value_codes_, rows),
+                                 cache.spec().codes);
   return workspace_.bytes_read() - before;
 }
 
-void RowEncoder::commit(std::int64_t rows) {
-  if (runs_on_tokens()) tokens_.commit(rows);
-}
-
-Status RowEncoder::check_truncate(Position length) const {
-  return runs_on_tokens() ? tokens_.check_truncate(length) : Status();
-}
-
-void RowEncoder::truncate(Position length) {
-  looked_ahead_ = std::min(looked_ahead_, length);
-  if (runs_on_tokens()) KAKEYA_CHECK(tokens_.truncate(length).has_value());  // was checked
-}
-
 Footprint RowEncoder::footprint() const {
-  Footprint footprint = tokens_.footprint();
-  footprint.reserved_bytes(MemoryClass::kActivations) += arena_.size();
-  footprint.live_bytes(MemoryClass::kActivations) += arena_.size();
+  Footprint footprint;
+  footprint.reserved_bytes(MemoryClass::kActivations) = arena_.size();
+  footprint.live_bytes(MemoryClass::kActivations) = arena_.size();
   return footprint;
 }
 

@@ -1,6 +1,5 @@
 // Makes the low-rank codes from which evicted rows are restored: for each pass of the target, from
-// the features that the projection wants of the pass's positions. Two-phase like the caches. Where
-// features see the whole text, those of a text are made before its first pass.
+// the features that the projection wants of the pass's positions.
 #pragma once
 
 #include <cstdint>
@@ -17,24 +16,19 @@
 namespace kakeya {
 
 struct RowEncoderPlan {
-  ProjectionFeatures features = ProjectionFeatures::kToken;
+  ProjectionFeatures features = ProjectionFeatures::kAux;
   std::int64_t rank = 0;
   bool one_code = false;  // of keys and values
   std::int64_t feature_width = 0;
-  std::int64_t tap_width = 0;     // of all taps of a position; 0: none are wanted
-  std::int64_t max_rows = 0;      // of a pass
-  std::int64_t feature_rows = 0;  // whose features are made at once
-  bool whole_text = false;        // feature_rows is the context then
-  KvCacheSpec tokens;             // token features: the drafter's own keys and values
-  WorkspacePlan workspace;        // of its passes
+  std::int64_t tap_width = 0;  // of all taps of a position
+  std::int64_t max_rows = 0;   // of a pass
+  WorkspacePlan workspace;     // of its passes
 };
 
-// For passes of at most `max_rows` rows in a context of `context` tokens.
+// For passes of at most `max_rows` rows.
 RowEncoderPlan plan_row_encoder(const ProjectionConfig& projection,
                                 const DrafterConfig& drafter,
-                                std::int64_t context,
-                                std::int64_t max_rows,
-                                KvFormat format);
+                                std::int64_t max_rows);
 
 // Bytes that RowEncoder::create will charge, by class, without the workspace.
 Footprint estimate_row_encoder(const RowEncoderPlan& plan);
@@ -49,33 +43,17 @@ class RowEncoder {
                                                     const RowEncoderPlan& plan,
                                                     MemoryBudget& budget);
 
-  const Projection& projection() const { return projection_; }
-  // True if features are of the whole text, so that look_ahead() must come before its first pass.
-  bool looks_ahead() const { return plan_.whole_text; }
-  // Makes the features of a text that is run from its beginning. Errors: kResourceExhausted.
-  Status look_ahead(std::span<const TokenId> ids);
+  // The layers whose outputs it wants of each pass.
+  std::span<const std::int64_t> taps() const { return drafter_.config().target_layer_ids; }
 
-  // The drafter's rows that token features take from one pass to the next; null without any.
-  KvCache* tokens() { return runs_on_tokens() ? &tokens_ : nullptr; }
+  // Makes another encoder of this plan, without memory of its own yet.
+  std::unique_ptr<RowEncoder> fork() const;
 
-  // The layers whose outputs it wants of each pass; may be empty.
-  std::span<const std::int64_t> taps() const;
-
-  // Forks the encoder at the same positions; both share what is stored. The first pass of the fork
-  // allocates its memory.
-  std::unique_ptr<RowEncoder> fork();
-
-  // Makes room for a pass of `rows` rows behind `first` others; replaces what was reserved. Errors:
-  // kResourceExhausted; kUnimplemented for rows that look_ahead() was not told of.
-  Status reserve(Position first, std::int64_t rows);
-  // Writes the codes of `ids`, whose taps are given, to the reserved rows of `cache`, in the turn
+  // Makes room for a pass. Errors: kResourceExhausted.
+  Status reserve();
+  // Writes the codes of a pass, whose taps are given, to the reserved rows of `cache`, in the turn
   // of the target's pass. Reserve first. Returns how many bytes it has read.
-  std::uint64_t encode(std::span<const TokenId> ids, ConstRows taps, const KvCache& cache);
-
-  // These three do as KvCache's; a pass that is followed by another one counts as not committed.
-  void commit(std::int64_t rows);
-  Status check_truncate(Position length) const;
-  void truncate(Position length);
+  std::uint64_t encode(ConstRows taps, const KvCache& cache);
 
   Footprint footprint() const;
 
@@ -84,25 +62,15 @@ class RowEncoder {
              const dflash::Drafter& drafter,
              Workspace& workspace,
              RowEncoderPlan plan,
-             KvCache tokens,
              MemoryBudget& budget)
       : projection_(projection),
         drafter_(drafter),
         workspace_(workspace),
         budget_(budget),
-        plan_(std::move(plan)),
-        tokens_(std::move(tokens)) {}
+        plan_(std::move(plan)) {}
 
-  // Memory for features and codes; nothing if it is there.
-  Status own_rows();
-  // True if each pass adds to tokens_.
-  bool runs_on_tokens() const {
-    return plan_.features == ProjectionFeatures::kToken && !plan_.whole_text;
-  }
-  // Fills the first rows of key_codes_ and value_codes_: from features, from the token features of
-  // `ids`.
+  // Fills the first rows of key_codes_ and value_codes_ from features.
   void make_codes(ConstRows keys, ConstRows values);
-  void encode_tokens(std::span<const TokenId> ids);
   // Where a pass of so many rows lays out what it makes.
   dflash::DraftActivations activations(std::int64_t rows) const;
 
@@ -111,13 +79,11 @@ class RowEncoder {
   Workspace& workspace_;
   MemoryBudget& budget_;
   RowEncoderPlan plan_;
-  KvCache tokens_;
   Buffer arena_;         // of what follows; empty until it is needed in a fork
-  Rows key_features_;    // [feature_rows, feature_width]; unused where taps are the features
+  Rows key_features_;    // [max_rows, feature_width]; unused where taps are the features
   Rows value_features_;  // the same
-  Rows key_codes_;       // [feature_rows, rank]
+  Rows key_codes_;       // [max_rows, rank]
   Rows value_codes_;     // the same; those of keys, with one code
-  std::int64_t looked_ahead_ = 0;  // positions whose codes are there before their pass
 };
 
 }  // namespace kakeya

@@ -54,7 +54,6 @@ Result<std::unique_ptr<Timeline>> Timeline::fork(TapSink* sink) {
   copy->tokens_.assign(tokens_.begin(), tokens_.end());  // keeps its room
   copy->tap_sink_ = sink;
   if (encoder_ != nullptr) copy->encoder_ = encoder_->fork();
-  copy->looked_ahead_ = looked_ahead_;
   if (!tokens_.empty()) KAKEYA_TRY(copy->step_back());
   return copy;
 }
@@ -64,7 +63,6 @@ void Timeline::restore(std::span<const TokenId> ids, const KvCache::Extent& exte
   if (ids.data() != tokens_.data()) {
     tokens_.assign(ids.begin(), ids.end());
     marked_ = 0;
-    looked_ahead_ = 0;
   }
   pass_rows_ = 0;
   taken_ = 0;
@@ -100,15 +98,8 @@ Status Timeline::push(std::span<const TokenId> ids) {
   return {};
 }
 
-Status Timeline::grow(Position length) {
-  if (encoder_ != nullptr && encoder_->tokens() != nullptr) {
-    KAKEYA_TRY(encoder_->tokens()->grow(length));
-  }
-  return cache_.grow(length);
-}
-
 Status Timeline::reserve(std::int64_t rows) {
-  if (encoder_ != nullptr) KAKEYA_TRY(encoder_->reserve(cache_.length(), rows));
+  if (encoder_ != nullptr) KAKEYA_TRY(encoder_->reserve());
   if (tap_sink_ != nullptr) KAKEYA_TRY(tap_sink_->reserve_taps(rows));
   return cache_.reserve(rows);
 }
@@ -119,18 +110,17 @@ std::span<const std::int64_t> Timeline::tap_points() const {
   return {};
 }
 
-void Timeline::take_rows(std::span<const TokenId> ids, ConstRows taps, std::uint64_t bytes) {
+void Timeline::take_rows(std::int64_t rows, ConstRows taps, std::uint64_t bytes) {
   bytes_read_ += bytes;
   taps_ = taps;
-  pass_rows_ = static_cast<std::int64_t>(ids.size());
+  pass_rows_ = rows;
   taken_ = 0;
-  if (encoder_ != nullptr) bytes_read_ += encoder_->encode(ids, taps, cache_);
+  if (encoder_ != nullptr) bytes_read_ += encoder_->encode(taps, cache_);
 }
 
 void Timeline::commit(std::int64_t rows) {
   KAKEYA_CHECK(rows <= pass_rows_ - taken_);
   cache_.commit(rows);
-  if (encoder_ != nullptr) encoder_->commit(rows);
   if (tap_sink_ != nullptr) {
     tap_sink_->commit_taps(rows_from(taps_, taken_, rows));
   }
@@ -149,16 +139,7 @@ Position Timeline::last_chunk() const {
   return pending == 0 ? end : end - ((pending - 1) % most + 1);
 }
 
-Status Timeline::look_ahead() {
-  if (encoder_ == nullptr || !encoder_->looks_ahead() || looked_ahead_ == tokens_.size()) return {};
-  forget();
-  KAKEYA_TRY(encoder_->look_ahead(tokens_));
-  looked_ahead_ = tokens_.size();
-  return {};
-}
-
 Status Timeline::run_until(Position end, std::int64_t chunk, const PrefillProgress& progress) {
-  KAKEYA_TRY(look_ahead());
   const Position start = cache_.length();
   // A last token that is left is not counted.
   const Position all = std::max(end, static_cast<Position>(tokens_.size()) - 1);
@@ -187,7 +168,6 @@ std::int64_t Timeline::most_logit_rows() const {
 }
 
 Status Timeline::run_with_rows(RowKind kind, const RowCallback& look) {
-  KAKEYA_TRY(look_ahead());
   const bool hidden = kind == RowKind::kHidden;
   const std::int64_t most =
       std::min<std::int64_t>(hidden ? plan_.chunk : most_logit_rows(), std::ssize(pending()));
@@ -231,10 +211,8 @@ Status Timeline::check_length(Position length) const {
 
 Status Timeline::roll_back(Position length) {
   if (tap_sink_ != nullptr) KAKEYA_TRY(tap_sink_->check_truncate(length));
-  if (encoder_ != nullptr) KAKEYA_TRY(encoder_->check_truncate(length));
   KAKEYA_TRY(cache_.truncate(length));
   if (tap_sink_ != nullptr) tap_sink_->truncate(length);
-  if (encoder_ != nullptr) encoder_->truncate(length);
   pass_rows_ = 0;
   taken_ = 0;
   return {};
@@ -245,7 +223,6 @@ Status Timeline::truncate(Position length) {
   KAKEYA_TRY(roll_back(std::min(length, cache_.length())));
   tokens_.resize(static_cast<std::size_t>(length));
   marked_ = std::min(marked_, length);
-  looked_ahead_ = 0;
   return {};
 }
 
@@ -256,7 +233,6 @@ Status Timeline::rewind(Position length) {
   KAKEYA_TRY(roll_back(std::min(run, cache_.length())));
   tokens_.resize(static_cast<std::size_t>(length));
   marked_ = std::min(marked_, length);
-  looked_ahead_ = 0;
   return {};
 }
 

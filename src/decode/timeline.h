@@ -51,8 +51,6 @@ class Timeline {
   // same taps and must outlive the fork. Never fails for want of memory.
   Result<std::unique_ptr<Timeline>> fork(TapSink* sink);
 
-  // For snapshots: the rows that token features take, null if there are none.
-  KvCache* feature_cache() { return encoder_ == nullptr ? nullptr : encoder_->tokens(); }
   // For snapshots: the target's cache; and taking over tokens and an extent of it that was prepared
   // (KvCache::prepare_restore) and whose rows were filled. At least one token must be pending,
   // whose row gives the next one's logits; the sink's part is the caller's. `ids` may be tokens()
@@ -122,7 +120,7 @@ class Timeline {
   void accept(std::span<const TokenId> ids);
 
   // Has memory for `length` tokens now, where the session grows. Errors: kResourceExhausted.
-  Status grow(Position length);
+  Status grow(Position length) { return cache_.grow(length); }
 
   // For Pass. Makes room for `rows` rows behind what was run, in cache, encoder and tap sink.
   // Errors: of those; nothing that counts has changed then.
@@ -130,9 +128,9 @@ class Timeline {
   // The points whose layer outputs it wants of its passes; may be empty.
   std::span<const std::int64_t> tap_points() const;
   std::span<const KvLayer> layers() const { return cache_.layers(); }
-  // Takes the rows of a pass of `ids`, with its taps, and makes what else follows from them.
-  // `bytes` is what the pass read for it.
-  void take_rows(std::span<const TokenId> ids, ConstRows taps, std::uint64_t bytes);
+  // Takes `rows` rows of a pass, with its taps, and makes what else follows from them. `bytes` is
+  // what the pass read for it.
+  void take_rows(std::int64_t rows, ConstRows taps, std::uint64_t bytes);
   // Commits the next `rows` of the pass without choosing tokens, within its turn.
   void commit(std::int64_t rows);
   // A part of a prompt was committed: a moment to work on what else follows from it, within the
@@ -174,8 +172,6 @@ class Timeline {
            KvCache cache,
            MemoryBudget& budget);
   Status check_length(Position length) const;
-  // Has an encoder that looks ahead look at all tokens; those that were run for others are pending.
-  Status look_ahead();
   // Runs the next `rows` tokens and commits them.
   Status run_chunk(std::int64_t rows);
   Status run_and_look(RowKind kind, std::int64_t rows, const RowCallback& look);
@@ -199,7 +195,6 @@ class Timeline {
   std::vector<TokenId> tokens_;
   Position marked_ = 0;
   TapSink* tap_sink_ = nullptr;
-  std::size_t looked_ahead_ = 0;  // at so many tokens, which have not changed since
 };
 
 }  // namespace kakeya

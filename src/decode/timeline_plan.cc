@@ -103,12 +103,6 @@ Status plan_restoring(const SessionOptions& options,
     return invalid_argument("the share of their own in restored rows must be 0 to 1 but is {}",
                             comparison.restore_blend);
   }
-  if (!restoring.projection->causal_features && !comparison.recompute) {
-    return invalid_argument(
-        "this projection's features change with every token that follows (causal_features is "
-        "false): it restores rows only where all of the text is run again for each token, as mode "
-        "recompute of `kakeya eval kv` does");
-  }
   if (options.window < logit_rows) {
     return invalid_argument(
         "SessionOptions::window must be {} or more where rows are restored, as many as a draft is "
@@ -251,19 +245,14 @@ Result<TimelinePlan> plan_timeline(const ModelConfig& config,
   plan.workspace = plan_target_passes(config, max_rows, plan.logit_rows);
   plan.workspace.include_attention(plan.cache);
   if (restores) {
-    plan.encoder = plan_row_encoder(*restoring.projection, *restoring.drafter, context, max_rows,
-                                    plan.drafter.format);
-    plan.encoder->tokens.grows = options.grow;
-    KAKEYA_TRY(plan.encoder->tokens.check());
+    plan.encoder = plan_row_encoder(*restoring.projection, *restoring.drafter, max_rows);
     plan.workspace.include(plan.encoder->workspace);
   }
   return plan;
 }
 
 Footprint timeline_growth(const TimelinePlan& plan, Position tokens) {
-  Footprint footprint = plan.cache.growth(tokens);
-  if (plan.encoder) footprint += plan.encoder->tokens.growth(tokens);
-  return footprint;
+  return plan.cache.growth(tokens);
 }
 
 Footprint estimate_timeline(const TimelinePlan& plan) {

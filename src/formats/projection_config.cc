@@ -19,16 +19,22 @@ struct NamedFeatures {
   ProjectionFeatures features;
   std::string_view name;
 };
-constexpr std::array kFeatures = {NamedFeatures{ProjectionFeatures::kToken, "token"},
-                                  NamedFeatures{ProjectionFeatures::kContext, "context"},
+constexpr std::array kFeatures = {NamedFeatures{ProjectionFeatures::kContext, "context"},
                                   NamedFeatures{ProjectionFeatures::kAux, "aux"}};
 
 Result<ProjectionFeatures> read_features(const JsonFields& root) {
+  // Older files name none.
   KAKEYA_ASSIGN_OR_RETURN(const std::string name, root.text_or("features", "token"));
   for (const NamedFeatures& known : kFeatures) {
     if (known.name == name) return known.features;
   }
-  return invalid_argument("features: expected token, context or aux, got {}", printable(name));
+  if (name == "token") {
+    return invalid_argument(
+        "features: expected context or aux, got {}: token features were removed, the others lose "
+        "less in fewer bytes",
+        root.has("features") ? "token" : "none, which means token");
+  }
+  return invalid_argument("features: expected context or aux, got {}", printable(name));
 }
 
 // "codes": "one" or "two"; absent: two.
@@ -78,10 +84,8 @@ Result<std::vector<std::int64_t>> read_layers(const JsonFields& root,
 Result<ProjectionConfig> parse_projection_root(const JsonFields& root) {
   ProjectionConfig config;
   KAKEYA_ASSIGN_OR_RETURN(config.features, read_features(root));
-  // Context features and layer outputs of a position never look ahead.
-  const bool fallback = config.features != ProjectionFeatures::kToken;
-  KAKEYA_ASSIGN_OR_RETURN(config.causal_features, root.boolean_or("causal_features", fallback));
-  if (fallback && !config.causal_features) {
+  KAKEYA_ASSIGN_OR_RETURN(const bool causal, root.boolean_or("causal_features", true));
+  if (!causal) {
     return invalid_argument("causal_features: expected true, as {} features always are, got false",
                             projection_features_name(config.features));
   }

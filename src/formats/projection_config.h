@@ -27,19 +27,15 @@ namespace kakeya {
 // The features of a position that a projection sees. The widths add up over the drafter's layers,
 // or over its taps.
 enum class ProjectionFeatures : std::uint8_t {
-  kToken,    // outputs of k_proj and v_proj of a drafter that runs on bare token embeddings
-  kContext,  // the same of a drafter's context features
+  kContext,  // outputs of k_proj and v_proj of a drafter's layers on its context features
   kAux,      // the tapped layer outputs of the target, for keys and values alike
 };
 
-// "token", "context", "aux".
+// "context", "aux".
 std::string_view projection_features_name(ProjectionFeatures features);
 
 struct ProjectionConfig {
-  ProjectionFeatures features = ProjectionFeatures::kToken;
-  // False, for token features alone: every position sees the whole text, as older projections were
-  // trained. True: those before it, within the drafter's windows.
-  bool causal_features = false;
+  ProjectionFeatures features = ProjectionFeatures::kAux;
   bool one_code = false;  // of keys and values; kAux alone
   // How codes are stored where the caller does not say: what the projection was made for.
   std::optional<KvFormat> code_format = {};
@@ -62,8 +58,8 @@ struct ProjectionConfig {
   std::int64_t input_width() const;
 };
 
-// Older files say neither which features they want nor whether those are causal: token, and not.
-// Errors: kInvalidArgument for malformed JSON or an impossible value (which field, expected, got).
+// Errors: kInvalidArgument for malformed JSON or an impossible value (which field, expected, got),
+// and for features of bare tokens, which were removed; older files mean those where they name none.
 Result<ProjectionConfig> parse_projection_config(std::string_view json);
 
 // Reads DIR/f_theta_config.json. Errors as above and kNotFound, with the path.

@@ -74,10 +74,9 @@ std::string EngineImpl::draft_fingerprint(const SessionOptions& options) const {
 std::string EngineImpl::projection_fingerprint(const TimelinePlan& plan,
                                                const Projection* projection) const {
   if (!plan.encoder) return "none";
-  return fmt::format("{}{} {:016x} features of {} embeddings {}",
-                     projection_features_name(plan.encoder->features),
-                     plan.encoder->whole_text ? " of the whole text" : "",
-                     projection->fingerprint(), drafter_fingerprint_, drafter_->embed_scale());
+  return fmt::format("{} {:016x} features of {} embeddings {}",
+                     projection_features_name(plan.encoder->features), projection->fingerprint(),
+                     drafter_fingerprint_, drafter_->embed_scale());
 }
 
 Result<std::shared_ptr<const KvCodes>> EngineImpl::codes_of(const TimelinePlan& plan) {

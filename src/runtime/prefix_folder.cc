@@ -17,7 +17,7 @@ namespace {
 static_assert(std::endian::native == std::endian::little, "records are copied as they are");
 
 // The version of the sections: another layout is another one.
-constexpr const char* kPrefixVersion = "1";
+constexpr const char* kPrefixVersion = "2";
 constexpr std::string_view kExtension = ".prefix";
 // More than a file has; sums of as many as a folder may have stay below 2^64.
 constexpr std::uint64_t kMostBytes = std::uint64_t{1} << 46;
@@ -36,12 +36,9 @@ std::uint64_t mode_of_key(const SnapshotKey& key) {
 // Numbers that no text has make positions that nobody can compute with.
 bool is_possible(const PrefixRecord& record) {
   constexpr std::int64_t kMost = std::int64_t{1} << 40;
-  const std::array all = {record.length,           record.begin,
-                          record.target_written,   record.features_length,
-                          record.features_written, record.context_length,
-                          record.context_written,  record.waiting_taps,
-                          record.rows_begin[0],    record.rows_begin[1],
-                          record.rows_begin[2]};
+  const std::array all = {record.length,         record.begin,           record.target_written,
+                          record.context_length, record.context_written, record.waiting_taps,
+                          record.rows_begin[0],  record.rows_begin[1]};
   const bool in_range =
       std::ranges::all_of(all, [](std::int64_t x) { return x >= 0 && x <= kMost; });
   return in_range && record.begin < record.length && (record.begin > 0) == !record.parent.is_none();

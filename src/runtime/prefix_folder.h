@@ -39,19 +39,17 @@ struct PrefixRecord {
   std::int64_t begin = 0;   // the tokens before it are the parent's
   // As in the extent of a session that has run this (SessionExtent).
   std::int64_t target_written = 0;
-  std::int64_t features_length = 0;
-  std::int64_t features_written = 0;
   std::int64_t context_length = 0;
   std::int64_t context_written = 0;
   std::int64_t waiting_taps = 0;
-  std::array<std::int64_t, 3> rows_begin = {};  // SessionRows::begin
+  std::array<std::int64_t, 2> rows_begin = {};  // SessionRows::begin
   PrefixName parent;                            // zeros: there is none
   std::uint64_t text_checksum = 0;              // of all tokens
   std::uint64_t shorter_checksum = 0;           // of all but the last one
 
   bool operator==(const PrefixRecord&) const = default;
 };
-static_assert(sizeof(PrefixRecord) == 15 * sizeof(std::int64_t));
+static_assert(sizeof(PrefixRecord) == 12 * sizeof(std::int64_t));
 
 // Tells texts apart.
 std::uint64_t text_checksum(std::span<const TokenId> tokens);

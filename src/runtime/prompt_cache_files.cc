@@ -13,7 +13,6 @@ namespace {
 
 SessionExtent extent_of(const PrefixRecord& record) {
   return {.target = {record.length, record.target_written},
-          .features = {record.features_length, record.features_written},
           .drafter = {{record.context_length, record.context_written}, record.waiting_taps}};
 }
 
@@ -29,8 +28,6 @@ PrefixRecord PromptCache::record_of(const Entry& entry, std::span<const TokenId>
   return {.length = entry.length(),
           .begin = entry.begin,
           .target_written = extent.target.written,
-          .features_length = extent.features.length,
-          .features_written = extent.features.written,
           .context_length = extent.drafter.context.length,
           .context_written = extent.drafter.context.written,
           .waiting_taps = extent.drafter.waiting,

@@ -19,9 +19,6 @@ Result<SessionExtent> session_extent(const SessionParts& parts, Position length)
   if (parts.dflash != nullptr) {
     KAKEYA_ASSIGN_OR_RETURN(extent.drafter, parts.dflash->state(length));
   }
-  if (const KvCache* cache = parts.timeline->feature_cache(); cache != nullptr) {
-    KAKEYA_ASSIGN_OR_RETURN(extent.features, cache->extent(length));
-  }
   return extent;
 }
 
@@ -31,10 +28,6 @@ std::optional<SessionExtent> shortened(const SessionParts& parts,
   SessionExtent result;
   result.target = shortened(extent.target, length);
   bool possible = parts.timeline->cache().spec().can_hold(result.target);
-  if (const KvCache* cache = parts.timeline->feature_cache(); cache != nullptr) {
-    result.features = shortened(extent.features, length);
-    possible = possible && cache->spec().can_hold(result.features);
-  }
   if (parts.dflash != nullptr) {
     const Position context = std::min(extent.drafter.context.length, length);
     result.drafter = {shortened(extent.drafter.context, context), length - context};
@@ -46,24 +39,13 @@ std::optional<SessionExtent> shortened(const SessionParts& parts,
 
 Status prepare_session(const SessionParts& parts, const SessionExtent& extent, Position length) {
   KAKEYA_TRY(parts.timeline->cache().prepare_restore(extent.target));
-  if (parts.dflash != nullptr) {
-    KAKEYA_TRY(parts.dflash->prepare_restore(extent.drafter, length));
-  }
-  KvCache* const features = parts.timeline->feature_cache();
-  if (features == nullptr) return {};
-  if (extent.features.length != length) {
-    return data_loss("features of {} tokens do not go with {}", extent.features.length, length);
-  }
-  return features->prepare_restore(extent.features);
+  return parts.dflash == nullptr ? Status() : parts.dflash->prepare_restore(extent.drafter, length);
 }
 
 void set_session(const SessionParts& parts,
                  std::span<const TokenId> tokens,
                  const SessionExtent& extent) {
   parts.timeline->restore(tokens, extent.target);
-  if (KvCache* cache = parts.timeline->feature_cache(); cache != nullptr) {
-    cache->restore(extent.features);
-  }
   if (parts.dflash != nullptr) parts.dflash->restore(extent.drafter);
 }
 

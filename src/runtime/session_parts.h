@@ -21,7 +21,6 @@ struct SessionParts {
 // The rows that the parts hold; zeros for those that are missing.
 struct SessionExtent {
   KvExtent target;
-  KvExtent features;  // of the drafter's rows that token features take
   DflashSource::State drafter;
 
   bool operator==(const SessionExtent&) const = default;

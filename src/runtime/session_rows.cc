@@ -13,12 +13,11 @@ namespace {
 constexpr std::size_t kNumCaches = SessionRows::kNumCaches;
 
 std::array<KvCache*, kNumCaches> caches_of(const SessionParts& parts) {
-  return {&parts.timeline->cache(), parts.timeline->feature_cache(),
-          parts.dflash == nullptr ? nullptr : &parts.dflash->context()};
+  return {&parts.timeline->cache(), parts.dflash == nullptr ? nullptr : &parts.dflash->context()};
 }
 
 std::array<KvExtent, kNumCaches> extents_of(const SessionExtent& extent) {
-  return {extent.target, extent.features, extent.drafter.context};
+  return {extent.target, extent.drafter.context};
 }
 
 // Bytes of each cache's rows, and of the taps behind them.
@@ -83,13 +82,12 @@ SessionRows plan_rows(const SessionParts& parts,
   KAKEYA_CHECK(before.has_value());
   SessionExtent all = extent;
   all.target = joined(extent.target, before->target);
-  all.features = joined(extent.features, before->features);
   all.drafter.context = joined(extent.drafter.context, before->drafter.context);
   // A drafter's context may lag so far behind the parent's that their rows do not meet.
   if (!shortened(parts, all, all.target.length)) return rows;
   rows.extent = all;
   rows.parent = parent;
-  rows.begin = {common, before->features.length, before->drafter.context.length};
+  rows.begin = {common, before->drafter.context.length};
   return rows;
 }
 

@@ -13,8 +13,8 @@
 namespace kakeya {
 
 struct SessionRows {
-  // The target's, the token features', the drafter's context.
-  static constexpr std::size_t kNumCaches = 3;
+  // The target's, the drafter's context.
+  static constexpr std::size_t kNumCaches = 2;
 
   SessionExtent extent;                      // of a session that has run this
   std::array<Position, kNumCaches> begin{};  // first positions stored here and not by the parent

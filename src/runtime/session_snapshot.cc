@@ -17,7 +17,7 @@ static_assert(std::endian::native == std::endian::little, "sections are copied a
 
 // The version of the sections' layout. Data on disk never changes its meaning: another layout is
 // another version.
-constexpr std::string_view kLayoutVersion = "4";
+constexpr std::string_view kLayoutVersion = "5";
 
 // The section "state".
 struct StateRecord {
@@ -26,10 +26,8 @@ struct StateRecord {
   std::int64_t context_length = 0;  // the same of the drafter's context
   std::int64_t context_written = 0;
   std::int64_t waiting_taps = 0;
-  std::int64_t features_length = 0;  // of the drafter's rows that token features take
-  std::int64_t features_written = 0;
 };
-static_assert(sizeof(StateRecord) == 56);
+static_assert(sizeof(StateRecord) == 40);
 
 // How one class of layers is kept, in words.
 std::string describe(const LayerCacheSpec& layer) {
@@ -100,7 +98,6 @@ struct Found {
 
   SessionExtent extent() const {
     return {.target = {state.length, state.written},
-            .features = {state.features_length, state.features_written},
             .drafter = {{state.context_length, state.context_written}, state.waiting_taps}};
   }
 };
@@ -147,9 +144,6 @@ Result<Found> read_parts(SnapshotFile& file, const SessionParts& parts) {
 std::vector<RowSection> row_sections(const SessionParts& parts, const SessionExtent& extent) {
   std::vector<RowSection> sections;
   add_row_sections("target", parts.timeline->cache(), extent.target, sections);
-  if (const KvCache* cache = parts.timeline->feature_cache(); cache != nullptr) {
-    add_row_sections("features", *cache, extent.features, sections);
-  }
   if (parts.dflash == nullptr) return sections;
   add_row_sections("drafter", parts.dflash->context(), extent.drafter.context, sections);
   sections.push_back({"taps", {parts.dflash->taps(extent.drafter.waiting)}});
@@ -231,9 +225,7 @@ Status write_session(const std::string& path,
                              .written = extent.target.written,
                              .context_length = extent.drafter.context.length,
                              .context_written = extent.drafter.context.written,
-                             .waiting_taps = extent.drafter.waiting,
-                             .features_length = extent.features.length,
-                             .features_written = extent.features.written};
+                             .waiting_taps = extent.drafter.waiting};
 
   AtomicFile::remove_abandoned(path);
   KAKEYA_ASSIGN_OR_RETURN(SnapshotWriter writer, SnapshotWriter::create(path));

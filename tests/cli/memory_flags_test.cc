@@ -69,7 +69,7 @@ TEST_F(Cli, RestoresEvictedRows) {
   const std::string restore =
       "run " + kDemoFlag + kPrompt +
       "--json --window 64 --evicted-full restore --evicted-sliding restore ";
-  for (const std::string projection : {"", "token", "context"}) {
+  for (const std::string projection : {"", "aux", "context"}) {
     std::string flags = restore;
     if (!projection.empty()) {
       flags += "--projection " + std::string(KAKEYA_DEMO_MODEL) + "/projections/" + projection;

@@ -21,7 +21,7 @@ KAKEYA = sys.argv.pop(1)
 
 class Restarts(unittest.TestCase):
     def test_kill_9_loses_nothing_that_was_sent(self):
-        flags = ["--projection", str(ROOT / "models/demo/projections/token")]
+        flags = ["--projection", str(ROOT / "models/demo/projections/context")]
         with tempfile.TemporaryDirectory() as folder:
             server = Server(KAKEYA, "--sessions-dir", folder, *flags)
             texts, expected = {}, {}

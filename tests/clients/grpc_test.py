@@ -57,7 +57,7 @@ class Messages(unittest.TestCase):
 class Calls(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
-        cls.server = Server(KAKEYA, "--ctx", "2048", "--projection", str(ROOT / "models/demo/projections/token"))
+        cls.server = Server(KAKEYA, "--ctx", "2048", "--projection", str(ROOT / "models/demo/projections/context"))
         cls.channel = grpc.insecure_channel(cls.server.address)
         cls.stub = rpc.RuntimeServiceStub(cls.channel)
 

@@ -40,14 +40,12 @@ std::string projection_refusal_with(const std::string& key, const json& value) {
 
 TEST(ProjectionConfig, ReadsTheDemoModels) {
   for (const auto& [name, features, width] :
-       {std::tuple("token", ProjectionFeatures::kToken, 384),
-        std::tuple("context", ProjectionFeatures::kContext, 384),
+       {std::tuple("context", ProjectionFeatures::kContext, 384),
         std::tuple("aux", ProjectionFeatures::kAux, 768)}) {
     const auto config = load_projection_config(folder(name));
     ASSERT_TRUE(config.has_value()) << config.error().message();
     EXPECT_EQ(config->features, features);
     EXPECT_EQ(projection_features_name(config->features), name);
-    EXPECT_TRUE(config->causal_features);
     EXPECT_EQ(config->rank, 96);
     EXPECT_EQ(config->input_width(), width);
     EXPECT_EQ(config->num_layers(), 6);
@@ -87,29 +85,26 @@ TEST(ProjectionConfig, ReadsOneCodeAndHowItIsStored) {
   EXPECT_THAT(projection_refusal(context), HasSubstr("codes: expected two"));
 }
 
-// As the first project wrote them: features are not named, and see the whole text.
-TEST(ProjectionConfig, ReadsOlderFiles) {
-  const json old = {{"drafter_num_layers", 5},
-                    {"drafter_num_kv_heads", 8},
-                    {"drafter_head_dim", 128},
-                    {"verifier_num_layers", 2},
-                    {"verifier_num_kv_heads", 8},
-                    {"verifier_head_dim", 256},
-                    {"rank", 768},
-                    {"verifier_layer_kv_heads", {8, 2}},
-                    {"verifier_layer_head_dims", {256, 512}}};
-  const auto config = parse_projection_config(old.dump());
-  ASSERT_TRUE(config.has_value()) << config.error().message();
-  EXPECT_EQ(config->features, ProjectionFeatures::kToken);
-  EXPECT_FALSE(config->causal_features);
-  EXPECT_EQ(config->input_width(), 5120);
-  EXPECT_EQ(config->layer_width(0), 2048);
-  EXPECT_EQ(config->layer_width(1), 1024);
+// Older files name no features; newer ones named them.
+TEST(ProjectionConfig, FeaturesOfTokensAreRefusedByName) {
+  const std::string removed = ": token features were removed, the others lose less in fewer bytes";
+  const ScratchFolder scratch;
+  for (const bool named : {true, false}) {
+    json config = demo("context");
+    config.erase("features");
+    if (named) config["features"] = "token";
+    scratch.write("f_theta_config.json", config.dump());
+    const Error error = error_of(load_projection_config(scratch.root()));
+    EXPECT_EQ(error.code(), StatusCode::kInvalidArgument);
+    EXPECT_EQ(error.message(), scratch.path("f_theta_config.json") +
+                                   ": features: expected context or aux, got " +
+                                   (named ? "token" : "none, which means token") + removed);
+  }
 }
 
 TEST(ProjectionConfig, WhatCannotBeIsRefusedNamingTheField) {
   EXPECT_EQ(projection_refusal_with("features", "pixels"),
-            "features: expected token, context or aux, got pixels");
+            "features: expected context or aux, got pixels");
   EXPECT_THAT(projection_refusal_with("rank", 0), HasSubstr("rank"));
   EXPECT_THAT(projection_refusal_with("rank", 1 << 20), HasSubstr("rank"));
   EXPECT_THAT(projection_refusal_with("rank", nullptr), HasSubstr("rank"));
@@ -117,9 +112,11 @@ TEST(ProjectionConfig, WhatCannotBeIsRefusedNamingTheField) {
             "verifier_layer_kv_heads: expected 6 numbers, one a layer, got 2");
   EXPECT_EQ(projection_refusal_with("feature_width", nullptr),
             "feature_width: expected the width of the layer outputs, got none");
-  json token = demo("token");
-  token["feature_width"] = 385;
-  EXPECT_EQ(projection_refusal(token),
+  EXPECT_EQ(projection_refusal_with("causal_features", false),
+            "causal_features: expected true, as aux features always are, got false");
+  json context = demo("context");
+  context["feature_width"] = 385;
+  EXPECT_EQ(projection_refusal(context),
             "feature_width: expected 384 as the drafter's sizes say, got 385");
 }
 

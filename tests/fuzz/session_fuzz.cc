@@ -57,8 +57,7 @@ constexpr std::string_view kDrafter = R"({"model_type": "qwen3", "hidden_size": 
   "use_sliding_window": true, "hidden_act": "silu",
   "dflash_config": {"mask_token_id": 4, "target_layer_ids": [0, 2]}})";
 
-// Token features, for which a session also keeps rows of the drafter.
-constexpr std::string_view kProjection = R"({"features": "token", "causal_features": true,
+constexpr std::string_view kProjection = R"({"features": "context",
   "drafter_num_layers": 2, "drafter_num_kv_heads": 1, "drafter_head_dim": 16, "rank": 8,
   "verifier_num_layers": 3, "verifier_layer_kv_heads": [1, 1, 1],
   "verifier_layer_head_dims": [16, 16, 32]})";

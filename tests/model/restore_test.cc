@@ -39,8 +39,7 @@ std::vector<RestoreMode> restore_modes() {
   SessionOptions coded = restoring(kRestore, kDrop, 64);
   coded.kv_full = KvType::kInt8;
   coded.kv_codes = KvType::kInt8;
-  return {{"token", "token", restoring(kRestore, kRestore)},
-          {"context", "context", restoring(kRestore, kRestore)},
+  return {{"context", "context", restoring(kRestore, kRestore)},
           {"aux", "aux", restoring(kRestore, kRestore)},
           {"aux, full layers exact", "aux", restoring(kKeep, kRestore)},
           {"aux, coded, sliding rows dropped", "aux", coded},
@@ -95,8 +94,7 @@ TEST(Restore, LogitsAreThoseOfAnotherImplementation) {
   for (const BackendChoice& choice : all_backends()) {
     if (in_plain_loops(choice)) continue;  // minutes; the other tests compare with it
     std::size_t combination = unit++;
-    for (const Row& row : {Row{"token", "token", restoring(kRestore, kRestore)},
-                           Row{"context", "context", restoring(kRestore, kRestore)},
+    for (const Row& row : {Row{"context", "context", restoring(kRestore, kRestore)},
                            Row{"aux", "aux", restoring(kRestore, kRestore)},
                            Row{"aux_full", "aux", restoring(kRestore, kKeep)},
                            Row{"aux_sliding", "aux", restoring(kKeep, kRestore)}}) {
@@ -113,87 +111,6 @@ TEST(Restore, LogitsAreThoseOfAnotherImplementation) {
       }
     }
   }
-}
-
-// The demo model's projection of token features as an older one: each position sees the whole text.
-class OlderProjection : public testing::Test {
- protected:
-  void SetUp() override {
-    std::filesystem::copy(kDemo + "/projections/token", folder_.root());
-    const std::string path = folder_.path("f_theta_config.json");
-    std::string text = read_file(path);
-    const std::string said = "\"causal_features\": true";
-    text.replace(text.find(said), said.size(), "\"causal_features\": false");
-    std::ofstream(path) << text;
-  }
-  // The logits behind `ids`, run in chunks of `chunk`.
-  static std::vector<float> last_logits(Timeline& timeline, std::int64_t chunk) {
-    return logits_behind(timeline, chunk);
-  }
-
-  const ScratchFolder folder_;
-  const SessionOptions options_ = restoring(Evicted::kRestore, Evicted::kRestore);
-  const Comparison recompute_ = {.recompute = true};
-};
-
-// The tolerance is that of LogitsAreThoseOfAnotherImplementation. Causal features miss it by far.
-TEST_F(OlderProjection, LogitsAreThoseOfAnotherImplementation) {
-  const auto golden = SafetensorsFile::open(KAKEYA_TEST_DATA "/restore/golden.safetensors");
-  ASSERT_OK(golden);
-  const std::vector<TokenId> ids = golden_ids(*golden, "token_whole.input_ids");
-  const std::vector<TokenId> rows = golden_ids(*golden, "token_whole.rows");
-  const std::vector<float> expected = golden_floats(*golden, "token_whole.logits");
-  std::size_t unit = 0;
-  for (const BackendChoice& choice : all_backends()) {
-    if (in_plain_loops(choice)) continue;  // minutes
-    Restoring demo(folder_.root(), choice, Compute::kF32);
-    const auto vocab = static_cast<std::size_t>(demo.model->config().vocab_size);
-    for (std::size_t i = 0; i < rows.size(); ++i) {
-      if (!is_run(unit + i, 2)) continue;
-      const auto timeline = demo.timeline(options_, recompute_);
-      ASSERT_OK(timeline->push(std::span(ids).first(static_cast<std::size_t>(rows[i]) + 1)));
-      EXPECT_LT(max_abs_difference(last_logits(*timeline, 32),
-                                   std::span(expected).subspan(i * vocab, vocab)),
-                1e-4)
-          << choice.label() << " row " << rows[i];
-    }
-    ++unit;
-  }
-}
-
-TEST_F(OlderProjection, GoingOnIsRunningTheWholeTextInAnyChunks) {
-  Restoring demo(folder_.root(), fastest(2), Compute::kFast);
-  const std::vector<TokenId> ids = random_ids(180, 5);
-  const auto timeline = demo.timeline(options_, recompute_);
-  for (const std::size_t end : {100U, 101U, 150U, 180U}) {
-    ASSERT_OK(timeline->push(std::span(ids).first(end).subspan(timeline->tokens().size())));
-    const std::vector<float> expected = last_logits(*timeline, 32);
-    for (const std::int64_t chunk : {7, 31}) {
-      const auto whole = demo.timeline(options_, recompute_);
-      ASSERT_OK(whole->push(std::span(ids).first(end)));
-      EXPECT_EQ(last_logits(*whole, chunk), expected) << end << ", " << chunk;
-    }
-  }
-}
-
-TEST_F(OlderProjection, RestoresOnlyWhereTheWholeTextIsRunAgain) {
-  Restoring demo(folder_.root(), fastest(), Compute::kFast);
-  const RestoringConfigs configs{&demo.projection->config(), &demo.drafter->config()};
-  const auto plan =
-      plan_timeline(demo.model->config(), options_, Compute::kFast, /*logit_rows=*/1, configs);
-  ASSERT_FALSE(plan.has_value());
-  EXPECT_NE(plan.error().message().find("mode recompute of `kakeya eval kv`"), std::string::npos);
-  // Drafts are no part of the text.
-  const auto timeline = demo.timeline(options_, recompute_);
-  const std::vector<TokenId> ids = random_ids(60, 6);
-  ASSERT_OK(timeline->push(ids));
-  ASSERT_OK(timeline->run_pending());
-  ASSERT_OK(timeline->push(std::span(ids).first(1)));
-  const auto rows = run_drafts(*timeline, std::span(ids).first(2));
-  ASSERT_FALSE(rows.has_value());
-  EXPECT_EQ(rows.error().code(), StatusCode::kUnimplemented);
-  EXPECT_EQ(timeline->tokens().size(), 61U);
-  ASSERT_OK(timeline->run_pending());
 }
 
 TEST(Restore, ChunksAndThreadsChangeNoBit) {
@@ -245,7 +162,7 @@ TEST(Restore, WithAllOfTheirOwnItIsTheExactModel) {
 TEST(Restore, WhatFitsSinkAndWindowIsExact) {
   const std::vector<TokenId> ids = random_ids(36, 4);
   const SessionOptions exact{.context = 512, .max_rows = 64};
-  Restoring demo("token", fastest(), Compute::kFast);
+  Restoring demo("context", fastest(), Compute::kFast);
   EXPECT_EQ(demo.logits(restoring(Evicted::kRestore, Evicted::kRestore), ids, 32),
             demo.logits(exact, ids, 32));
   const std::vector<TokenId> longer = random_ids(37, 4);

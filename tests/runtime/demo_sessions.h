@@ -35,7 +35,7 @@ inline EngineOptions demo_options(const std::string& draft) {
 // Options of an engine whose sessions can restore evicted rows.
 inline EngineOptions restoring_options(const std::string& draft) {
   EngineOptions options = demo_options(draft);
-  options.projection = KAKEYA_DEMO_MODEL "/projections/token";
+  options.projection = KAKEYA_DEMO_MODEL "/projections/context";
   return options;
 }
 

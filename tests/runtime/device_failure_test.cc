@@ -86,7 +86,7 @@ INSTANTIATE_TEST_SUITE_P(Ways,
                          testing::Values(Way{"none", ""},
                                          Way{"auto", ""},
                                          Way{"ngram", ""},
-                                         Way{"auto", "token"},
+                                         Way{"auto", "aux"},
                                          Way{"auto", "context"}),
                          [](const auto& test) {
                            return std::string(test.param.draft) + "_" +

@@ -155,7 +155,7 @@ std::vector<EngineOptions> kv_modes() {
   }
   modes.push_back(demo_options(Compute::kFast));
   modes.back().session.kv_full = calibrated_kv(4, 3);
-  for (const char* features : {"token", "context", "aux"}) {
+  for (const char* features : {"context", "aux"}) {
     EngineOptions options = demo_options(Compute::kFast);
     options.projection = std::string(KAKEYA_DEMO_MODEL) + "/projections/" + features;
     options.session.window = 64;

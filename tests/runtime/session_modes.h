@@ -1,5 +1,5 @@
 // Ways to keep keys and values, of each kind of storage at least one, for sessions of the demo
-// model with the projection of token features.
+// model with the projection of context features.
 #pragma once
 
 #include <cstddef>

@@ -398,10 +398,10 @@ TEST_F(SessionSnapshot, RefusesSectionsThatLieWithinAWholeFile) {
   ASSERT_OK(write_snapshot(folder_.path("more"), key, more));
   expect_refused(session->restore(folder_.path("more")), StatusCode::kDataLoss, "sections, got");
   SnapshotKey newer = key;
-  newer["layout"] = "5";
+  newer["layout"] = "6";
   ASSERT_OK(write_snapshot(folder_.path("newer"), newer, contents));
   expect_refused(session->restore(folder_.path("newer")), StatusCode::kFailedPrecondition,
-                 "key layout: expected \"4\", got \"5\"");
+                 "key layout: expected \"5\", got \"6\"");
   // Rows of types that earlier versions had.
   for (const auto& [name, type, kept] : {std::tuple("full layers", "int4", "int4 one vector"),
                                          std::tuple("drafter's layers", "d4", "d4"),
@@ -412,13 +412,19 @@ TEST_F(SessionSnapshot, RefusesSectionsThatLieWithinAWholeFile) {
     expect_refused(session->restore(folder_.path("removed")), StatusCode::kFailedPrecondition,
                    fmt::format("key {}: {} was removed, others lose less", name, type));
   }
+  // As written where a state had two numbers more.
+  SnapshotKey wider = key;
+  wider["layout"] = "4";
+  ASSERT_OK(write_snapshot(folder_.path("wider"), wider, contents));
+  expect_refused(session->restore(folder_.path("wider")), StatusCode::kFailedPrecondition,
+                 "key layout: expected \"5\", got \"4\"");
   // As written before tokenizers were part of the key.
   SnapshotKey older = key;
   older["layout"] = "1";
   for (const char* name : {"tokenizer", "chat template", "tables"}) older.erase(name);
   ASSERT_OK(write_snapshot(folder_.path("older"), older, contents));
   expect_refused(session->restore(folder_.path("older")), StatusCode::kFailedPrecondition,
-                 "key layout: expected \"4\", got \"1\"");
+                 "key layout: expected \"5\", got \"1\"");
   EXPECT_EQ(go_on(*session, generation(40)), go_on(*alone, generation(40)));
 }
 

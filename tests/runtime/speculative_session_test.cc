@@ -273,7 +273,7 @@ TEST_F(SpeculativeSession, EveryWayToKeepRowsGivesItsPlainTokens) {
 // Tokens are the plain ones where rows are restored, also by features that a drafter gives which
 // does not draft, and where all of the text is run again for each token.
 TEST_F(SpeculativeSession, RestoredRowsGiveTheirPlainTokens) {
-  for (const std::string features : {"token", "context", "aux"}) {
+  for (const std::string features : {"context", "aux"}) {
     EngineOptions drafting = demo_options("auto");
     drafting.projection = std::string(KAKEYA_DEMO_MODEL) + "/projections/" + features;
     drafting.session.window = 32;

@@ -129,8 +129,7 @@ TEST_F(TrainProjection, GivesTheSameBytesForTheSameSeed) {
 }
 
 TEST_F(TrainProjection, TakesAllFeaturesAndLayers) {
-  for (const auto features :
-       {ProjectionFeatures::kAux, ProjectionFeatures::kContext, ProjectionFeatures::kToken}) {
+  for (const auto features : {ProjectionFeatures::kAux, ProjectionFeatures::kContext}) {
     const std::string name(projection_features_name(features));
     ProjectionTraining training = quick_training(folder_.path(name), 16);
     training.features = features;

@@ -115,26 +115,6 @@ void Drafter::project_context(
   }
 }
 
-void Drafter::project_tokens(const Batch& batch,
-                             bool causal,
-                             Executor& executor,
-                             const DraftActivations& a,
-                             Rows keys,
-                             Rows values) const {
-  Activations rows = a.layers.with_rows(batch.rows());
-  executor.make_rope_table(inverse_frequencies_, rows.rope_full);
-  executor.embed(target_.embed_tokens(), embed_scale_, rows.hidden);
-  std::int64_t column = 0;
-  for (const llama::LayerWeights& layer : layers_) {
-    executor.rms_norm(rows.hidden, layer.input_layernorm.data(), config_.layers.rms_norm_eps,
-                      rows.normed);
-    column = project(layer, rows.normed, executor, rows, column, keys, values);
-    AttentionShape shape = layer.shape;
-    shape.bidirectional = !causal;
-    llama::decoder_layer(layer, shape, rows.rope_full, batch, executor, rows);
-  }
-}
-
 ConstRows Drafter::forward(const Batch& batch,
                            Executor& executor,
                            const DraftActivations& a,

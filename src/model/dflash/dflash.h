@@ -83,16 +83,6 @@ class Drafter {
   void project_context(
       ConstRows taps, Executor& executor, const DraftActivations& a, Rows keys, Rows values) const;
 
-  // Computes those outputs where the layers run on bare token embeddings, with a cache of their own
-  // whose rows are reserved: causally, or with every row seeing all rows of its segment and what
-  // the cache holds.
-  void project_tokens(const Batch& batch,
-                      bool causal,
-                      Executor& executor,
-                      const DraftActivations& a,
-                      Rows keys,
-                      Rows values) const;
-
   // Logits [n, V] of the rows of which the batch wants them. Its segments are blocks, whose context
   // rows are reserved and not to be committed. Returns the rows after the final norm, [T, D], times
   // output_multiplier. Of DFlash 2, whose selector comes between, neither rows nor logits know

@@ -60,18 +60,9 @@ void decoder_layer(const LayerWeights& w,
                    const Batch& batch,
                    Executor& executor,
                    Activations& a) {
-  decoder_layer(w, w.shape, rope, batch, executor, a);
-}
-
-void decoder_layer(const LayerWeights& w,
-                   const AttentionShape& shape,
-                   const RopeTable& rope,
-                   const Batch& batch,
-                   Executor& executor,
-                   Activations& a) {
   const float eps = w.shape.rms_norm_eps;
   executor.rms_norm(a.hidden, w.input_layernorm.data(), eps, a.normed);
-  attend(w.self_attn, shape, rope, batch, executor, a, a.branch);
+  attend(w.self_attn, w.shape, rope, batch, executor, a, a.branch);
   executor.add(a.hidden, a.branch, 1.0F, a.hidden);
 
   executor.rms_norm(a.hidden, w.post_attention_layernorm.data(), eps, a.normed);

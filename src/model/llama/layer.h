@@ -37,15 +37,8 @@ LayerWeights load_layer(const ModelConfig& config,
                         WeightLoader& loader,
                         Compute compute);
 
-// a.hidden [T, D] = the layer's output for it, the rows of the batch; with `shape` in place of the
-// layer's own.
+// a.hidden [T, D] = the layer's output for it, the rows of the batch.
 void decoder_layer(const LayerWeights& layer,
-                   const RopeTable& rope,
-                   const Batch& batch,
-                   Executor& executor,
-                   Activations& a);
-void decoder_layer(const LayerWeights& layer,
-                   const AttentionShape& shape,
                    const RopeTable& rope,
                    const Batch& batch,
                    Executor& executor,

@@ -88,6 +88,33 @@ TEST(ContradictingReports, SamplesFitIntoTheRun) {
   EXPECT_THAT(check_report(served), Contains(Field(&GateFinding::rule, kRule)));
 }
 
+// Types of rows were removed before ways to restore them were, and with them e8's control.
+TEST(ContradictingReports, RemovedModesAreJudgedByTheirTime) {
+  Report report = kept_report("kv");
+  const auto is_type = [](const Report& entry) {
+    const auto name = entry["mode"].get<std::string>();
+    return name.starts_with("int4") || name == "d4";
+  };
+  const auto erase = [&](Report& modes) {
+    Report left = Report::array();
+    std::ranges::remove_copy_if(modes, std::back_inserter(left), is_type);
+    modes = left;
+  };
+  erase(report["modes"]);
+  for (const char* list : {"texts", "needles"}) {
+    for (Report& row : report[list]) erase(row["modes"]);
+  }
+  EXPECT_FALSE(check_report(report).empty());
+  std::ranges::find_if(report["modes"], [](const Report& entry) {
+    return entry["mode"] == "e8";
+  })->erase("control");
+  EXPECT_TRUE(check_report(report).empty());
+  std::ranges::find_if(report["modes"], [](const Report& entry) {
+    return entry["mode"] == "restore-token";
+  })->erase("control");
+  EXPECT_FALSE(check_report(report).empty());
+}
+
 TEST(ContradictingReports, NoRowStandsThereTwice) {
   constexpr const char* kRule = "once";
   const auto first_pair = [](const char* rows, const char* one, const char* other) {
