@@ -118,8 +118,7 @@ Status add_documents(EngineImpl& engine,
                                     .evicted_full = Evicted::kRestore,
                                     .evicted_sliding = Evicted::kRestore,
                                     .drafting = false};
-    KAKEYA_ASSIGN_OR_RETURN(const auto timeline, engine.create_timeline(options, 1, &projection,
-                                                                        {.restore_blend = 1.0F}));
+    KAKEYA_ASSIGN_OR_RETURN(const auto timeline, engine.create_timeline(options, 1, &projection));
     recorded.clear();
     KAKEYA_TRY(timeline->push(ids));
     KAKEYA_TRY(timeline->run_pending());

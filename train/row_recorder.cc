@@ -33,7 +33,7 @@ class RecordingExecutor final : public ForwardingExecutor<RecordingExecutor> {
     }
     attended_ = nullptr;
   }
-  void store_own_kv(ConstRows keys, ConstRows values, std::int64_t layer) override {
+  void see_raw_kv(ConstRows keys, ConstRows values, std::int64_t layer) override {
     RecordedRows& rows = backend_.rows_;
     const auto index = static_cast<std::size_t>(layer);
     if (rows.keys.size() <= index) {
@@ -42,7 +42,6 @@ class RecordingExecutor final : public ForwardingExecutor<RecordingExecutor> {
     }
     append(backend_.memory(), keys, rows.keys[index]);
     append(backend_.memory(), values, rows.values[index]);
-    Base::store_own_kv(keys, values, layer);
     stored_layer_ = layer;
   }
   void attention(ConstRows queries,

@@ -44,10 +44,9 @@ struct RecordedRows {
 };
 
 // Computes what the inner backend does. Features are what the matrices `encoder_k.weight` and
-// `encoder_v.weight` are multiplied with. Keys and values are those that a session blends into
-// restored rows (Comparison::restore_blend), which every layer stores before they are normed and
-// turned. What o_proj gave is the product behind the attention of such a layer, of what that gave.
-// One executor may run at a time; `rows` must outlive it.
+// `encoder_v.weight` are multiplied with. Keys and values are those of Executor::see_raw_kv(). What
+// o_proj gave is the product behind the attention of such a layer, of what that gave. One executor
+// may run at a time; `rows` must outlive it.
 class RecordingBackend final : public ForwardingBackend {
  public:
   RecordingBackend(std::unique_ptr<Backend> inner, RecordedRows& rows)

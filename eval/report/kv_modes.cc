@@ -53,16 +53,6 @@ void add_restoring_modes(std::vector<KvMode>& modes) {
                    .session = dropped(4, 64, kRestore, kKeep),
                    .projection = "codes",
                    .control = "drop-full"});
-  for (const auto& [name, blend] : {std::pair("blend-0.25", 0.25F),
-                                    {"blend-0.5", 0.5F},
-                                    {"blend-0.75", 0.75F},
-                                    {"identity", 1.0F}}) {
-    modes.push_back({.name = name,
-                     .session = dropped(4, 64, kRestore, kRestore),
-                     .comparison = {.restore_blend = blend},
-                     .projection = "aux",
-                     .control = "drop"});
-  }
   modes.push_back({.name = "recompute",
                    .session = dropped(4, 64, kRestore, kRestore),
                    .comparison = {.recompute = true},
@@ -114,6 +104,9 @@ const std::vector<KvMode>& former_kv_modes() {
       modes.push_back({.name = std::string(name), .control = name == "d4" ? "int4r" : ""});
     }
     modes.push_back({.name = "int4r-full"});
+    for (const char* name : {"blend-0.25", "blend-0.5", "blend-0.75", "identity"}) {
+      modes.push_back({.name = name, .projection = "aux", .control = "drop"});
+    }
     for (const std::string rows : {"-sliding", "-full", ""}) {
       modes.push_back(
           {.name = "restore" + rows + "-token", .projection = "token", .control = "drop" + rows});

@@ -207,8 +207,9 @@ class Executor {
   // Writes the batch's rows, keys before rotation, into CodedRows of sequences that have them; of
   // one vector, that vector. For backends that read codes (Backend::reads_codes()).
   virtual void store_codes(ConstRows keys, ConstRows values, std::int64_t layer);
-  // Writes the batch's rows into RestoredRows::own of sequences that blend them.
-  virtual void store_own_kv(ConstRows keys, ConstRows values, std::int64_t layer) = 0;
+  // Shows what k_proj and v_proj gave for the rows that store_kv() gets next; does nothing, but for
+  // who records them.
+  virtual void see_raw_kv(ConstRows /*keys*/, ConstRows /*values*/, std::int64_t /*layer*/) {}
 
   // out [T, H * E] = softmax(scale * q k^T + mask) v, where each row of the batch sees what `layer`
   // of its sequence says; head h reads kv head h / (H / K).

@@ -63,9 +63,6 @@ class ForwardingExecutor : public Executor {
   void store_codes(ConstRows keys, ConstRows values, std::int64_t layer) override {
     forward<&Executor::store_codes>("store_codes", keys, values, layer);
   }
-  void store_own_kv(ConstRows keys, ConstRows values, std::int64_t layer) override {
-    forward<&Executor::store_own_kv>("store_own_kv", keys, values, layer);
-  }
   void attention(ConstRows queries,
                  const AttentionSettings& settings,
                  std::int64_t layer,

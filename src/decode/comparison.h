@@ -5,9 +5,6 @@
 namespace kakeya {
 
 struct Comparison {
-  // Restored rows become this share of what they really were, 0 to 1, before the norms. 1 gives the
-  // exact model. Anything but 0 keeps all rows in f32.
-  float restore_blend = 0.0F;
   // Before each token, all of the text is run again from nothing. Plain steps only, and slow. The
   // output is the same: what a row is restored from never changes.
   bool recompute = false;

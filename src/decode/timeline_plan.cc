@@ -65,8 +65,7 @@ Result<KvLayerPlan> plan_coded(const ModelConfig& config,
 Result<KvLayerPlan> plan_layers(const SessionOptions& options,
                                 KvType type,
                                 Evicted evicted,
-                                Compute compute,
-                                const Comparison& comparison) {
+                                Compute compute) {
   KvLayerPlan plan{.format = kv_format(type, compute)};
   if (evicted == Evicted::kKeep) return plan;
   plan.restored = evicted == Evicted::kRestore;
@@ -76,13 +75,6 @@ Result<KvLayerPlan> plan_layers(const SessionOptions& options,
   }
   plan.sink = options.sink;
   plan.kept = options.window;
-  const bool coded = plan.format != KvFormat::kF32 && plan.format != KvFormat::kBf16;
-  if (plan.restored && comparison.restore_blend != 0.0F && coded) {
-    return invalid_argument(
-        "restored rows can be mixed with their own only where rows are f32 or bf16, but here they "
-        "are {}",
-        kv_format_name(plan.format));
-  }
   return plan;
 }
 
@@ -92,16 +84,11 @@ Status plan_restoring(const SessionOptions& options,
                       Compute compute,
                       std::int64_t logit_rows,
                       const RestoringConfigs& restoring,
-                      const Comparison& comparison,
                       KvPlan& plan) {
   if (restoring.projection == nullptr) {
     return invalid_argument(
         "rows can be restored only with a projection; name its folder in "
         "EngineOptions::projection");
-  }
-  if (!(comparison.restore_blend >= 0.0F && comparison.restore_blend <= 1.0F)) {
-    return invalid_argument("the share of their own in restored rows must be 0 to 1 but is {}",
-                            comparison.restore_blend);
   }
   if (options.window < logit_rows) {
     return invalid_argument(
@@ -114,7 +101,6 @@ Status plan_restoring(const SessionOptions& options,
   plan.codes = options.kv_codes == KvType::kAuto && restoring.projection->code_format
                    ? *restoring.projection->code_format
                    : kv_format(options.kv_codes, compute);
-  plan.blend = comparison.restore_blend;
   return {};
 }
 
@@ -157,11 +143,11 @@ Result<KvPlan> plan_kv(const ModelConfig& config,
   if (is_calibrated(options.kv_full)) {
     KAKEYA_ASSIGN_OR_RETURN(plan.full, plan_coded(config, options, compute));
   } else {
-    KAKEYA_ASSIGN_OR_RETURN(plan.full, plan_layers(options, options.kv_full, options.evicted_full,
-                                                   compute, comparison));
+    KAKEYA_ASSIGN_OR_RETURN(plan.full,
+                            plan_layers(options, options.kv_full, options.evicted_full, compute));
   }
-  KAKEYA_ASSIGN_OR_RETURN(plan.sliding, plan_layers(options, options.kv_sliding,
-                                                    options.evicted_sliding, compute, comparison));
+  KAKEYA_ASSIGN_OR_RETURN(
+      plan.sliding, plan_layers(options, options.kv_sliding, options.evicted_sliding, compute));
   return plan;
 }
 
@@ -203,7 +189,7 @@ Result<TimelinePlan> plan_timeline(const ModelConfig& config,
   KAKEYA_ASSIGN_OR_RETURN(KvPlan kv, plan_kv(config, options, compute, comparison));
   const bool restores = kv.full.restored || kv.sliding.restored;
   if (restores) KAKEYA_TRY(check_restorable(config));
-  if (restores) KAKEYA_TRY(plan_restoring(options, compute, logit_rows, restoring, comparison, kv));
+  if (restores) KAKEYA_TRY(plan_restoring(options, compute, logit_rows, restoring, kv));
   // Where full layers drop rows no distance exceeds a window, so positions may go on beyond those
   // of the training.
   const bool drops = !kv.full.restored && !kv.full.coded;

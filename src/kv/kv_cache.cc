@@ -174,9 +174,6 @@ void KvCache::make_table() {
     if (!spec.restored) continue;
     layer.restored.codes = codes();
     if (codes().keys == nullptr) layer.restored.codes.keys = codes().values;
-    if (spec.own_rows < 0) continue;
-    layer.restored.blend = spec_.blend;
-    layer.restored.own = rows(spec.own_rows);
   }
 }
 

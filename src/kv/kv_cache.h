@@ -61,9 +61,6 @@ struct LayerCacheSpec {
   // none. Of one vector there are key_codes alone.
   std::int64_t key_codes = -1;
   std::int64_t value_codes = -1;
-  // The layer of the cache with what k_proj and v_proj gave, all of it, to be mixed into restored
-  // rows; -1: none.
-  std::int64_t own_rows = -1;
   // Codes: low-rank ones, of one "head" of `rank` elements, or calibrated ones.
   bool is_codes = false;
   std::int64_t code_bytes = 0;  // as KvRows::code_bytes
@@ -121,7 +118,6 @@ struct KvCacheSpec {
   // Only layers that own keys and values; behind those, what restoring takes.
   std::vector<LayerCacheSpec> layers;
   std::int64_t codes = -1;    // the layer with the low-rank codes; -1: none
-  float blend = 0.0F;         // RestoredRows::blend
   std::int64_t context = 0;   // most positions
   std::int64_t max_rows = 1;  // most rows reserved at once
   bool of_drafter = false;    // charged as MemoryClass::kDrafter

@@ -55,9 +55,6 @@ struct RestoredRows {
   KvRows codes;  // one "head" of `rank` elements
   DevicePointer<const float> key_decoder;
   DevicePointer<const float> value_decoder;
-  // For comparisons: raw = blend * own + (1 - blend) * restored, of what the projections gave.
-  float blend = 0.0F;
-  KvRows own;  // read where blend is not 0
 };
 
 // Rows that a query has evicted in calibrated codes, which are written with every row: keys before

@@ -45,9 +45,7 @@ void store_keys_and_values(const AttentionWeights& weights,
   }
   add_bias(weights.k_bias, keys, executor);
   const std::int64_t layer = shape.cache_index;
-  if (any_sequence(batch, layer, [](const KvLayer& l) { return l.restored.blend != 0.0F; })) {
-    executor.store_own_kv(keys, raw_values, layer);
-  }
+  executor.see_raw_kv(keys, raw_values, layer);
   if (shape.normalise_values) {
     executor.rms_norm(reshape(raw_values, shape.head_dim), nullptr, shape.rms_norm_eps,
                       reshape(values, shape.head_dim));

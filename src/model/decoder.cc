@@ -40,28 +40,15 @@ bool keys_follow_from_values(const ModelConfig& config, std::int64_t layer) {
   return config.values_are_keys(layer) && config.num_kv_shared_layers == 0;
 }
 
-// The codes of all layers, and for a blend what the projections of each layer gave.
+// The codes of all layers.
 void add_restoration(const ModelConfig& config, const KvPlan& plan, KvCacheSpec& spec) {
-  const std::size_t owned = spec.layers.size();
-  spec.codes = static_cast<std::int64_t>(owned);
-  spec.blend = plan.blend;
+  spec.codes = std::ssize(spec.layers);
   spec.layers.push_back({.num_kv_heads = 1,
                          .head_dim = plan.rank,
                          .window = plan.full.restored ? 0 : config.sliding_window,
                          .format = plan.codes,
                          .one_vector = plan.one_code,
                          .is_codes = true});
-  if (plan.blend == 0.0F) return;
-  for (std::size_t i = 0; i < owned; ++i) {
-    if (!spec.layers[i].restored) continue;
-    const LayerCacheSpec& layer = spec.layers[i];
-    const LayerCacheSpec own = {.num_kv_heads = layer.num_kv_heads,
-                                .head_dim = layer.head_dim,
-                                .window = layer.window,
-                                .format = KvFormat::kF32};
-    spec.layers[i].own_rows = static_cast<std::int64_t>(spec.layers.size());
-    spec.layers.push_back(own);
-  }
 }
 
 // The calibrated codes of the layers that have them.

@@ -134,11 +134,10 @@ struct KvPlan {
   KvLayerPlan sliding;
   // Store keys and values even where one vector would do (attention_k_eq_v).
   bool pairs = false;
-  // The codes of restored rows: their elements, how they are stored, and RestoredRows::blend.
+  // The codes of restored rows: their elements, and how they are stored.
   std::int64_t rank = 0;
   KvFormat codes = KvFormat::kF32;
   bool one_code = false;  // of keys and values
-  float blend = 0.0F;
 };
 
 // Cache spec and plan from the config alone, for estimates before anything is loaded.

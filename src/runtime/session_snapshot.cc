@@ -17,7 +17,7 @@ static_assert(std::endian::native == std::endian::little, "sections are copied a
 
 // The version of the sections' layout. Data on disk never changes its meaning: another layout is
 // another version.
-constexpr std::string_view kLayoutVersion = "5";
+constexpr std::string_view kLayoutVersion = "6";
 
 // The section "state".
 struct StateRecord {
@@ -49,7 +49,7 @@ std::string describe(const KvCacheSpec& cache, bool sliding) {
 std::string describe_codes(const KvCacheSpec& cache) {
   if (cache.codes < 0) return "none";
   const LayerCacheSpec& codes = cache.layers[static_cast<std::size_t>(cache.codes)];
-  return fmt::format("{} of {} blend {}", describe(codes), codes.head_dim, cache.blend);
+  return fmt::format("{} of {}", describe(codes), codes.head_dim);
 }
 
 // The rows of all layers of a cache as sections: NAME/LAYER/keys and NAME/LAYER/values.

@@ -1,6 +1,6 @@
 // Attention in which evicted rows are restored from codes: every instruction set against the
-// reference; a row's bits against those of the row alone; and, with all of a row's own in the
-// blend, the bits of attention over what was stored.
+// reference; a row's bits against those of the row alone; and, of codes that are the rows, the bits
+// of attention over what was stored.
 #include <cmath>
 
 #include "backend/backend_fixture.h"
@@ -14,15 +14,14 @@ struct Case {
   KvFormat codes = KvFormat::kF32;
   bool derived = false;
   bool normalise_values = true;
-  float blend = 0.0F;
   bool normalise_keys = true;
 
   float tolerance() const { return format == KvFormat::kBf16 ? 1e-3F : 1e-5F; }
   std::string name() const {
     return "E " + std::to_string(head_dim) + " window " + std::to_string(window) + " sink " +
            std::to_string(sink) + " kept " + std::to_string(kept) + " " +
-           std::string(kv_format_name(format)) + (derived ? " derived" : "") + " blend " +
-           std::to_string(blend) + (normalise_keys ? "" : " without a norm of keys");
+           std::string(kv_format_name(format)) + (derived ? " derived" : "") +
+           (normalise_keys ? "" : " without a norm of keys");
   }
 };
 constexpr Case kCases[] = {
@@ -31,15 +30,15 @@ constexpr Case kCases[] = {
     {8, 2, 64, 0, 4, 33, 40, KvFormat::kF32, KvFormat::kInt8, true},
     {8, 2, 64, 0, 4, 33, 40, KvFormat::kBf16, KvFormat::kF32, true},
     {8, 1, 512, 0, 0, 20, 7, KvFormat::kInt8, KvFormat::kF32, true},
-    {8, 4, 32, 128, 4, 64, 96, KvFormat::kF32, KvFormat::kF32, false, true, 0.25F},
+    {8, 4, 32, 128, 4, 64, 96, KvFormat::kF32, KvFormat::kF32},
     {6, 3, 36, 100, 7, 17, 33, KvFormat::kF32, KvFormat::kF32, false, false},
     {2, 2, 32, 0, 70, 16, 5, KvFormat::kInt8},  // a sink that is longer than a chunk
     {4, 2, 64, 0, 4, 40, 32, KvFormat::kE8, KvFormat::kE8},
     {2, 1, 64, 0, 4, 40, 32, KvFormat::kE8, KvFormat::kF32, true},
     {4, 1, 16, 40, 0, 64, 16},  // a window that hides all that would be restored
-    {6, 2, 36, 0, 4, 33, 17, KvFormat::kF32, KvFormat::kF32, false, false, 0.0F, false},
-    {4, 2, 32, 128, 4, 20, 9, KvFormat::kBf16, KvFormat::kBf16, false, false, 0.0F, false},
-    {4, 4, 64, 0, 0, 40, 33, KvFormat::kF32, KvFormat::kInt8, false, true, 0.25F, false},
+    {6, 2, 36, 0, 4, 33, 17, KvFormat::kF32, KvFormat::kF32, false, false, false},
+    {4, 2, 32, 128, 4, 20, 9, KvFormat::kBf16, KvFormat::kBf16, false, false, false},
+    {4, 4, 64, 0, 0, 40, 33, KvFormat::kF32, KvFormat::kInt8, false, true, false},
 };
 
 constexpr std::int64_t kLength = 300;
@@ -64,6 +63,18 @@ class Scene {
 
   std::int64_t width() const { return width_; }
 
+  // Makes rows their own codes. The case's rank is that of all their elements then.
+  void code_exactly() {
+    key_codes_ = raw_keys_;
+    value_codes_ = raw_values_;
+    for (auto* decoder : {&key_decoder_, &value_decoder_}) {
+      std::ranges::fill(*decoder, 0.0F);
+      for (std::int64_t e = 0; e < kv_width_; ++e) {
+        (*decoder)[static_cast<std::size_t>(e * kv_width_ + e)] = 1.0F;
+      }
+    }
+  }
+
   // Norms, turns and stores all rows as a model would.
   void store(Machine& machine) {
     Executor& executor = *machine.executor;
@@ -86,10 +97,8 @@ class Scene {
       executor.apply_rope(k, rope);
     }
     stored_ = rows_in(stored_memory_, case_.format, case_.kv_heads, case_.head_dim, case_.derived);
-    own_ = rows_in(own_memory_, KvFormat::kF32, case_.kv_heads, case_.head_dim, false);
     codes_ = rows_in(codes_memory_, case_.codes, 1, case_.rank, false);
     machine.store(rows_of(keys, kv_width_), rows_of(values, kv_width_), 0, stored_);
-    machine.store(rows_of(raw_keys_, kv_width_), rows_of(raw_values_, kv_width_), 0, own_);
     machine.store(rows_of(key_codes_, case_.rank), rows_of(value_codes_, case_.rank), 0, codes_);
   }
 
@@ -107,13 +116,10 @@ class Scene {
   std::vector<float> attend(Machine& machine,
                             std::int64_t first,
                             std::int64_t rows,
-                            float blend,
                             bool restoring = true) const {
     const RestoredRows restored = {.codes = codes_,
                                    .key_decoder = device(key_decoder_.data()),
-                                   .value_decoder = device(value_decoder_.data()),
-                                   .blend = blend,
-                                   .own = own_};
+                                   .value_decoder = device(value_decoder_.data())};
     AttentionInput input;
     input.queries = {device(queries_.data() + first * width_), rows, width_};
     input.first_position = first;
@@ -185,10 +191,8 @@ class Scene {
   std::vector<float> k_norm_;
   std::vector<float> frequencies_;
   Memory stored_memory_;
-  Memory own_memory_;
   Memory codes_memory_;
   KvRows stored_;
-  KvRows own_;
   KvRows codes_;
 };
 
@@ -211,7 +215,7 @@ class RestoredAttention : public testing::TestWithParam<Configuration> {
 };
 
 std::vector<Configuration> restoring_configurations() {
-  std::vector<Configuration> configurations = cpu_configurations({1, 2});
+  std::vector<Configuration> configurations = cpu_configurations({2});
   configurations.push_back({kCudaEmulated, 1});
   return configurations;
 }
@@ -231,8 +235,8 @@ void expect_that_of_the_reference(Machine& ref, Machine& other, const std::vecto
     scene.store(ref);
     const float tolerance = c.tolerance();
     for (const auto& [first, rows] : blocks) {
-      const auto expected = scene.attend(ref, first, rows, c.blend);
-      const auto got = scene.attend(other, first, rows, c.blend);
+      const auto expected = scene.attend(ref, first, rows);
+      const auto got = scene.attend(other, first, rows);
       for (std::size_t i = 0; i < got.size(); ++i) {
         ASSERT_NEAR(got[i], expected[i], tolerance) << c.name() << " element " << i;
       }
@@ -263,9 +267,9 @@ TEST_P(RestoredAttention, ARowIsThatOfTheRowAlone) {
     const std::int64_t end = is_slow() ? 102 : kLength;
     for (std::int64_t first = is_slow() ? 101 : 0; first < end; first += rows) {
       rows = std::min((first * 7 + 5) % 32 + 1, kLength - first);
-      const auto together = scene.attend(cpu_, first, rows, c.blend);
+      const auto together = scene.attend(cpu_, first, rows);
       for (std::int64_t t = first % step; t < rows; t += step) {
-        const auto one = scene.attend(alone, first + t, 1, c.blend);
+        const auto one = scene.attend(alone, first + t, 1);
         ASSERT_EQ(std::memcmp(together.data() + t * scene.width(), one.data(),
                               one.size() * sizeof(float)),
                   0)
@@ -284,25 +288,28 @@ TEST_P(RestoredAttention, ReadsNoCodesOfItsOwnPass) {
     const std::int64_t rows = std::min<std::int64_t>(c.kept, 50);
     if (is_slow() && rows * c.heads * c.head_dim > 2000) continue;
     const std::int64_t first = is_slow() ? 100 : 200;
-    const auto expected = scene.attend(cpu_, first, rows, c.blend);
+    const auto expected = scene.attend(cpu_, first, rows);
     scene.forget_codes(first);
-    EXPECT_EQ(scene.attend(cpu_, first, rows, c.blend), expected) << c.name();
+    EXPECT_EQ(scene.attend(cpu_, first, rows), expected) << c.name();
   }
 }
 
-// The row itself stands for what is restored, so that nothing differs from exact rows.
-TEST_P(RestoredAttention, ABlendOfOneIsExact) {
-  for (const Case& c : kCases) {
+// The rows are restored as they were then, so that nothing differs from exact ones.
+TEST_P(RestoredAttention, OfCodesThatAreTheRowsItIsExact) {
+  for (Case c : kCases) {
     if (c.format != KvFormat::kF32 && c.format != KvFormat::kBf16) continue;
-    Scene scene(c);
-    scene.store(cpu_);
+    Scene about(c);
+    about.store(cpu_);
+    c.rank = c.kv_heads * c.head_dim;
+    c.codes = KvFormat::kF32;
+    Scene exact(c);
+    exact.code_exactly();
+    exact.store(cpu_);
     for (const auto& [first, rows] : blocks()) {
-      EXPECT_EQ(scene.attend(cpu_, first, rows, 1.0F),
-                scene.attend(cpu_, first, rows, 0.0F, /*restoring=*/false))
-          << c.name();
+      const auto restored = exact.attend(cpu_, first, rows);
+      EXPECT_EQ(restored, exact.attend(cpu_, first, rows, /*restoring=*/false)) << c.name();
       if (c.window != 40) {
-        EXPECT_NE(scene.attend(cpu_, first, rows, 0.5F), scene.attend(cpu_, first, rows, 1.0F))
-            << c.name();
+        EXPECT_NE(about.attend(cpu_, first, rows), restored) << c.name();
       }
     }
   }
@@ -334,7 +341,7 @@ TEST_P(RestoredAttention, CountsTheRowsAndCodesThatItSees) {
           seen * (c.derived ? 1 : 2) * c.kv_heads * kv_vector_bytes(c.format, c.head_dim) +
           coded * 2 * kv_vector_bytes(c.codes, c.rank);
       const std::uint64_t before = cpu_.executor->bytes_read();
-      scene.attend(cpu_, first, rows, c.blend);
+      scene.attend(cpu_, first, rows);
       EXPECT_EQ(cpu_.executor->bytes_read() - before, static_cast<std::uint64_t>(expected))
           << c.name() << " " << rows << " rows";
     }

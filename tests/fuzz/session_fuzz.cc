@@ -68,7 +68,6 @@ struct Mode {
   const char* name;
   kakeya::SessionOptions options;
   bool restores = false;
-  kakeya::Comparison comparison = {};
 };
 
 std::vector<Mode> all_modes() {
@@ -87,15 +86,12 @@ std::vector<Mode> all_modes() {
   };
   kakeya::SessionOptions plain = of(KvType::kAuto, KvType::kAuto, Evicted::kKeep, Evicted::kKeep);
   plain.drafting = false;
-  return {{"auto", of(KvType::kAuto, KvType::kAuto, Evicted::kKeep, Evicted::kKeep)},
-          {"plain", plain},
-          {"coded", of(KvType::kE8, KvType::kInt8, Evicted::kKeep, Evicted::kKeep)},
-          {"drop", of(KvType::kInt8, KvType::kF32, Evicted::kDrop, Evicted::kDrop)},
-          {"restore", of(KvType::kAuto, KvType::kAuto, Evicted::kRestore, Evicted::kRestore), true},
-          {"blended",
-           of(KvType::kF32, KvType::kF32, Evicted::kRestore, Evicted::kRestore),
-           true,
-           {.restore_blend = 0.5F}}};
+  return {
+      {"auto", of(KvType::kAuto, KvType::kAuto, Evicted::kKeep, Evicted::kKeep)},
+      {"plain", plain},
+      {"coded", of(KvType::kE8, KvType::kInt8, Evicted::kKeep, Evicted::kKeep)},
+      {"drop", of(KvType::kInt8, KvType::kF32, Evicted::kDrop, Evicted::kDrop)},
+      {"restore", of(KvType::kAuto, KvType::kAuto, Evicted::kRestore, Evicted::kRestore), true}};
 }
 
 // The content of the file of a session, to be edited.
@@ -212,8 +208,7 @@ class Subjects {
     EngineImpl& engine = *engine_;
     const auto session_of = [&](TokenId first, std::int64_t count) {
       auto session = must(engine.create_session(
-          mode.options, {.projection = mode.restores ? projection_.get() : nullptr,
-                         .comparison = mode.comparison}));
+          mode.options, {.projection = mode.restores ? projection_.get() : nullptr}));
       std::vector<TokenId> prompt;
       for (TokenId id = 0; id < count; ++id) prompt.push_back((first + 5 * id) % 64);
       KAKEYA_CHECK(session->append(prompt).has_value());

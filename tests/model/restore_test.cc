@@ -31,7 +31,6 @@ struct RestoreMode {
   const char* name;
   const char* projection;
   SessionOptions options;
-  Comparison comparison = {};
 };
 
 std::vector<RestoreMode> restore_modes() {
@@ -42,8 +41,7 @@ std::vector<RestoreMode> restore_modes() {
   return {{"context", "context", restoring(kRestore, kRestore)},
           {"aux", "aux", restoring(kRestore, kRestore)},
           {"aux, full layers exact", "aux", restoring(kKeep, kRestore)},
-          {"aux, coded, sliding rows dropped", "aux", coded},
-          {"aux, blended", "aux", restoring(kRestore, kRestore), {.restore_blend = 0.5F}}};
+          {"aux, coded, sliding rows dropped", "aux", coded}};
 }
 
 // The demo model with its drafter and one of its projections, or that of a folder.
@@ -55,16 +53,13 @@ struct Restoring {
                                          ? projection_name
                                          : kDemo + "/projections/" + projection_name)) {}
 
-  std::unique_ptr<Timeline> timeline(const SessionOptions& options,
-                                     const Comparison& comparison = {},
-                                     std::int64_t logit_rows = 32) {
-    return model->timeline(options, logit_rows, {projection.get(), drafter.get()}, comparison);
+  std::unique_ptr<Timeline> timeline(const SessionOptions& options, std::int64_t logit_rows = 32) {
+    return model->timeline(options, logit_rows, {projection.get(), drafter.get()});
   }
   std::vector<float> logits(const SessionOptions& options,
                             std::span<const TokenId> ids,
-                            std::int64_t chunk,
-                            const Comparison& comparison = {}) {
-    return run(*timeline(options, comparison), ids, {}, chunk).logits;
+                            std::int64_t chunk) {
+    return run(*timeline(options), ids, {}, chunk).logits;
   }
 
   std::unique_ptr<TestModel> model;
@@ -118,10 +113,9 @@ TEST(Restore, ChunksAndThreadsChangeNoBit) {
   for (const RestoreMode& mode : restore_modes()) {
     Restoring one(mode.projection, fastest(1), Compute::kFast);
     Restoring two(mode.projection, fastest(2), Compute::kFast);
-    const std::vector<float> expected = one.logits(mode.options, ids, 1, mode.comparison);
+    const std::vector<float> expected = one.logits(mode.options, ids, 1);
     for (const std::int64_t chunk : {5, 17, 32}) {
-      EXPECT_EQ(two.logits(mode.options, ids, chunk, mode.comparison), expected)
-          << mode.name << ", " << chunk;
+      EXPECT_EQ(two.logits(mode.options, ids, chunk), expected) << mode.name << ", " << chunk;
     }
   }
 }
@@ -131,30 +125,17 @@ TEST(Restore, GoingBackIsExact) {
   for (const RestoreMode& mode : restore_modes()) {
     Restoring demo(mode.projection, fastest(2), Compute::kFast);
     const auto vocab = static_cast<std::size_t>(demo.model->config().vocab_size);
-    const auto timeline = demo.timeline(mode.options, mode.comparison, 16);
+    const auto timeline = demo.timeline(mode.options, 16);
     std::vector<TokenId> tokens = random_ids(90, 8);
     const std::vector<float> last = draft_at_random(*timeline, tokens, 300, 16);
     tokens.pop_back();
-    const std::vector<float> all = demo.logits(mode.options, tokens, 32, mode.comparison);
+    const std::vector<float> all = demo.logits(mode.options, tokens, 32);
     EXPECT_EQ(std::vector<float>(all.end() - static_cast<std::ptrdiff_t>(vocab), all.end()), last)
         << mode.name;
     // Forgetting everything and running it again gives the same once more.
     ASSERT_OK(timeline->truncate(static_cast<Position>(tokens.size())));
     timeline->forget();
     EXPECT_EQ(logits_behind(*timeline), last) << mode.name;
-  }
-}
-
-// Its own rows in place of restored ones: every bit, in both compute modes.
-TEST(Restore, WithAllOfTheirOwnItIsTheExactModel) {
-  const std::vector<TokenId> ids = random_ids(260, 3);
-  const SessionOptions restored = restoring(Evicted::kRestore, Evicted::kRestore);
-  const SessionOptions exact{.context = 512, .max_rows = 64};
-  for (const Compute compute : {Compute::kFast, Compute::kF32}) {
-    Restoring demo("aux", fastest(2), compute);
-    const std::vector<float> expected = demo.logits(exact, ids, 32);
-    EXPECT_EQ(demo.logits(restored, ids, 32, {.restore_blend = 1.0F}), expected);
-    EXPECT_NE(demo.logits(restored, ids, 32, {.restore_blend = 0.999F}), expected);
   }
 }
 
@@ -250,10 +231,8 @@ TEST(Restore, CodesAreStoredAsTheProjectionSays) {
 TEST(Restore, WhatCannotBeRestoredIsRefusedInOneLine) {
   Restoring demo("aux", fastest(), Compute::kFast);
   const RestoringConfigs configs{&demo.projection->config(), &demo.drafter->config()};
-  const auto message = [&](const SessionOptions& options, const RestoringConfigs& with,
-                           const Comparison& comparison = {}) {
-    const auto plan =
-        plan_timeline(demo.model->config(), options, Compute::kFast, 16, with, comparison);
+  const auto message = [&](const SessionOptions& options, const RestoringConfigs& with) {
+    const auto plan = plan_timeline(demo.model->config(), options, Compute::kFast, 16, with);
     return plan ? "accepted" : plan.error().message();
   };
   using enum Evicted;
@@ -268,12 +247,6 @@ TEST(Restore, WhatCannotBeRestoredIsRefusedInOneLine) {
       "SessionOptions::window must be 16 or more where rows are restored, as many as a draft is "
       "verified with, but is 15");
   SessionOptions options = restoring(kRestore, kKeep);
-  EXPECT_EQ(message(options, configs, {.restore_blend = 1.5F}),
-            "the share of their own in restored rows must be 0 to 1 but is 1.5");
-  options.kv_full = KvType::kInt8;
-  EXPECT_EQ(message(options, configs, {.restore_blend = 0.5F}),
-            "restored rows can be mixed with their own only where rows are f32 or bf16, but here "
-            "they are int8");
   options.kv_codes = KvType::kE8;
   EXPECT_EQ(message(options, configs),
             "the KV cache cannot be stored as e8: it takes heads of 8 to 512 elements, a power "

@@ -59,13 +59,10 @@ inline std::vector<SessionMode> session_modes() {
           {"drop", dropping(KvType::kAuto, KvType::kAuto, Evicted::kDrop, Evicted::kDrop), true},
           {"drop full", dropping(KvType::kInt8, KvType::kBf16, Evicted::kDrop, Evicted::kKeep)},
           {"drop sliding", dropping(KvType::kE8, KvType::kInt8, Evicted::kKeep, Evicted::kDrop)},
-          {"restore", dropping(KvType::kInt8, KvType::kAuto, Evicted::kRestore, Evicted::kRestore)},
+          {"restore", dropping(KvType::kInt8, KvType::kAuto, Evicted::kRestore, Evicted::kRestore),
+           true},
           {"restore sliding",
-           dropping(KvType::kAuto, KvType::kAuto, Evicted::kKeep, Evicted::kRestore)},
-          {"blended",
-           dropping(KvType::kAuto, KvType::kAuto, Evicted::kRestore, Evicted::kRestore),
-           true,
-           {.restore_blend = 0.5F}}};
+           dropping(KvType::kAuto, KvType::kAuto, Evicted::kKeep, Evicted::kRestore)}};
 }
 
 // All of them in the long form. In the short one: the few, and of the others every second, from the

@@ -91,7 +91,6 @@ TEST_F(SessionSnapshot, ARestoredSessionGoesOnAsTheSavedOneWould) {
   modes[4].options.evicted_full = modes[4].options.evicted_sliding = Evicted::kRestore;
   modes[5] = modes[4];
   modes[5].options.evicted_full = Evicted::kKeep;
-  modes[5].comparison.restore_blend = 0.5F;
   for (const char* draft : {"none", "auto", "ngram"}) {
     const auto engine = open_engine(restoring_options(draft));
     for (const SessionMode& mode : modes) {
@@ -201,7 +200,7 @@ TEST_F(SessionSnapshot, RefusesAFileOfSomethingElseAndSaysWhatDiffers) {
        [](EngineOptions& o) { o.backend = "cpu/portable"; }},
       {"key context: expected \"512\", got \"1024\"",
        [](EngineOptions& o) { o.session.context = 512; }},
-      {"key codes: expected \"bf16 of 96 blend 0\", got \"none\"",
+      {"key codes: expected \"bf16 of 96\", got \"none\"",
        [](EngineOptions& o) {
          o.session.window = 64;
          o.session.evicted_full = Evicted::kRestore;
@@ -398,14 +397,14 @@ TEST_F(SessionSnapshot, RefusesSectionsThatLieWithinAWholeFile) {
   ASSERT_OK(write_snapshot(folder_.path("more"), key, more));
   expect_refused(session->restore(folder_.path("more")), StatusCode::kDataLoss, "sections, got");
   SnapshotKey newer = key;
-  newer["layout"] = "6";
+  newer["layout"] = "7";
   ASSERT_OK(write_snapshot(folder_.path("newer"), newer, contents));
   expect_refused(session->restore(folder_.path("newer")), StatusCode::kFailedPrecondition,
-                 "key layout: expected \"5\", got \"6\"");
+                 "key layout: expected \"6\", got \"7\"");
   // Rows of types that earlier versions had.
-  for (const auto& [name, type, kept] : {std::tuple("full layers", "int4", "int4 one vector"),
-                                         std::tuple("drafter's layers", "d4", "d4"),
-                                         std::tuple("codes", "int4r", "int4r of 96 blend 0")}) {
+  for (const auto& [name, type, kept] :
+       {std::tuple("full layers", "int4", "int4 one vector"),
+        std::tuple("drafter's layers", "d4", "d4"), std::tuple("codes", "int4r", "int4r of 96")}) {
     SnapshotKey removed = key;
     removed[name] = kept;
     ASSERT_OK(write_snapshot(folder_.path("removed"), removed, contents));
@@ -417,14 +416,14 @@ TEST_F(SessionSnapshot, RefusesSectionsThatLieWithinAWholeFile) {
   wider["layout"] = "4";
   ASSERT_OK(write_snapshot(folder_.path("wider"), wider, contents));
   expect_refused(session->restore(folder_.path("wider")), StatusCode::kFailedPrecondition,
-                 "key layout: expected \"5\", got \"4\"");
+                 "key layout: expected \"6\", got \"4\"");
   // As written before tokenizers were part of the key.
   SnapshotKey older = key;
   older["layout"] = "1";
   for (const char* name : {"tokenizer", "chat template", "tables"}) older.erase(name);
   ASSERT_OK(write_snapshot(folder_.path("older"), older, contents));
   expect_refused(session->restore(folder_.path("older")), StatusCode::kFailedPrecondition,
-                 "key layout: expected \"5\", got \"1\"");
+                 "key layout: expected \"6\", got \"1\"");
   EXPECT_EQ(go_on(*session, generation(40)), go_on(*alone, generation(40)));
 }
 

@@ -30,10 +30,7 @@ Restored restored_of(const AttentionInput& input) {
           .value_decoder = rows.value_decoder.address(),
           .decoder_stride = input.layer.rows.num_kv_heads * input.layer.rows.head_dim,
           .normalise_values = input.settings.normalise_values,
-          .eps = input.settings.rms_norm_eps,
-          .blend = rows.blend,
-          .own_keys = slots_of(rows.own.keys, rows.own),
-          .own_values = slots_of(rows.own.values, rows.own)};
+          .eps = input.settings.rms_norm_eps};
 }
 
 // The attention in the leaves' form; `restored` and `coded` are referred to.
@@ -168,13 +165,6 @@ void CpuExecutor::store_codes(ConstRows keys, ConstRows values, std::int64_t lay
                         host_row(values, segment.first_row + t));
       }
     });
-  }
-}
-
-void CpuExecutor::store_own_kv(ConstRows keys, ConstRows values, std::int64_t layer) {
-  for (const Segment& segment : batch().segments) {
-    const RestoredRows& restored = segment.layers[static_cast<std::size_t>(layer)].restored;
-    if (restored.blend != 0.0F) store_rows(keys, values, segment, restored.own);
   }
 }
 

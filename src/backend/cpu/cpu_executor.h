@@ -55,7 +55,6 @@ class CpuExecutor final : public Executor {
   void apply_rope(Rows x, RopeTable table) override;
   void store_kv(ConstRows keys, ConstRows values, std::int64_t layer) override;
   void store_codes(ConstRows keys, ConstRows values, std::int64_t layer) override;
-  void store_own_kv(ConstRows keys, ConstRows values, std::int64_t layer) override;
   void attention(ConstRows queries,
                  const AttentionSettings& settings,
                  std::int64_t layer,

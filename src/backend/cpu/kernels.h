@@ -175,9 +175,6 @@ struct Restored {
   Index decoder_stride = 0;
   bool normalise_values = false;
   float eps = 0.0F;
-  float blend = 0.0F;  // share of what the projections gave, in f32 rows
-  Slots own_keys;
-  Slots own_values;
 };
 
 // Evicted rows in calibrated codes (CodedRows of the seam).

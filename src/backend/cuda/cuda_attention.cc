@@ -120,7 +120,6 @@ void CudaExecutor::begin(const Batch& batch) {
     for (const KvLayer& layer : segment.layers) {
       LayerTables& tables = layers_.emplace_back();
       tables.rows = add_tables(layer.rows);
-      tables.own = add_tables(layer.restored.own);
       tables.codes = add_tables(layer.restored.codes);
     }
   }
@@ -218,18 +217,6 @@ void CudaExecutor::store_kv(ConstRows keys, ConstRows values, std::int64_t layer
   store_prepared(prepared, keys, values);
 }
 
-void CudaExecutor::store_own_kv(ConstRows keys, ConstRows values, std::int64_t layer) {
-  PreparedRows prepared;
-  for (std::size_t s = 0; s < batch().segments.size(); ++s) {
-    const Segment& segment = batch().segments[s];
-    const RestoredRows& restored = segment.layers[static_cast<std::size_t>(layer)].restored;
-    if (restored.blend == 0.0F) continue;
-    prepare_rows(prepared, keys, values, segment,
-                 cached_rows(restored.own, layer_tables(s, layer).own));
-  }
-  store_prepared(prepared, keys, values);
-}
-
 // Where the rows of an attention are, which the device reads by itself.
 template <typename Int>
 device::RowPositions<Int> CudaExecutor::row_positions(const device::AttentionParams& p) const {
@@ -272,10 +259,8 @@ void CudaExecutor::attend(device::AttentionParams p,
       const device::RestoredAttentionParams with_codes = {
           p,
           cached_rows(restored->codes, tables.codes),
-          cached_rows(restored->own, tables.own),
           restored->key_decoder.address(),
           restored->value_decoder.address(),
-          restored->blend,
           settings.normalise_values,
           settings.rms_norm_eps};
       shape.shared_words += static_cast<std::uint32_t>(

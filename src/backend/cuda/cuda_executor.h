@@ -53,7 +53,6 @@ class CudaExecutor final : public Executor {
   void make_rope_table(ConstVector inverse_frequencies, RopeTable table) override;
   void apply_rope(Rows x, RopeTable table) override;
   void store_kv(ConstRows keys, ConstRows values, std::int64_t layer) override;
-  void store_own_kv(ConstRows keys, ConstRows values, std::int64_t layer) override;
   void attention(ConstRows queries,
                  const AttentionSettings& settings,
                  std::int64_t layer,
@@ -114,7 +113,6 @@ class CudaExecutor final : public Executor {
   // The tables of a layer's KvLayer.
   struct LayerTables {
     RowTables rows;
-    RowTables own;
     RowTables codes;
   };
 

@@ -47,7 +47,7 @@ bool CudaExecutor::describe_batch() {
     add(segment.rows, segment.logit_rows, segment.layers.size());
     for (std::size_t l = 0; l < segment.layers.size(); ++l) {
       const KvLayer& layer = segment.layers[l];
-      if (layer.is_restored || layer.restored.blend != 0.0F) return false;
+      if (layer.is_restored) return false;
       const KvRows& rows = layer.rows;
       const RowTables& tables = layers_[first_layers_[s] + l].rows;
       add(layer.window, layer.kept, rows.block_slots, rows.format, rows.capacity, rows.num_kv_heads,

@@ -143,7 +143,6 @@ class GuardedExecutor final : public ForwardingExecutor<GuardedExecutor> {
     check(layer.rows);
     if (!layer.is_restored) return;
     check(layer.restored.codes);
-    if (layer.restored.blend != 0.0F) check(layer.restored.own);
     const std::int64_t decoder =
         layer.restored.codes.head_dim * layer.rows.num_kv_heads * layer.rows.head_dim;
     check(layer.restored.key_decoder, decoder);

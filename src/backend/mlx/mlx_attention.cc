@@ -383,24 +383,13 @@ mx::array MlxExecutor::attend(const AttentionInput& input) {
                      mx::Shape{count, width}, s_);
 }
 
-// A sequence's rows come from MLX or from the reference, whoever else is in the pass: the two
-// differ in the last bits.
 void MlxExecutor::attention(ConstRows queries,
                             const AttentionSettings& settings,
                             std::int64_t layer,
                             Rows out) {
   const auto guard = start();
-  const std::vector<Segment> others = referred(layer);
-  if (!others.empty()) refer_attention(others, queries, settings, layer, out);
-  if (others.size() == batch().segments.size()) return;
   std::vector<mx::array> outputs;
-  auto other = others.begin();
   for (const Segment& segment : batch().segments) {
-    if (other != others.end() && other->first_row == segment.first_row) {
-      ++other;
-      outputs.push_back(read(rows_from(out, segment.first_row, segment.rows)));
-      continue;
-    }
     const AttentionInput input = attention_input(batch(), segment, queries, settings, layer);
     count_bytes(attention_bytes(input));
     outputs.push_back(attend(input));

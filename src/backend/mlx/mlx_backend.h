@@ -3,10 +3,8 @@
 #pragma once
 
 #include <cstdint>
-#include <map>
 #include <memory>
 #include <optional>
-#include <string>
 #include <string_view>
 
 #include "backend/backend.h"
@@ -36,8 +34,6 @@ struct Counters {
   std::uint64_t evaluations = 0;  // how often recorded operations were run
   std::uint64_t primitives = 0;   // of MLX, that those runs had to do
   std::uint64_t operations = 0;   // of the seam
-  // The operations among those, by name, that the reference's loops did on host memory instead.
-  std::map<std::string, std::uint64_t, std::less<>> fallbacks;
   // The bytes that arrays have now, and those that MLX keeps for further ones, as MLX counts them
   // for all backends of the process.
   std::uint64_t active_bytes = 0;

@@ -32,12 +32,6 @@ mx::array MlxExecutor::read_as_written(ConstRows x) {
                                 mx::float32);
 }
 
-void MlxExecutor::begin(const Batch& batch) {
-  const Guard guard(space_.mutex());
-  Executor::begin(batch);
-  reference_.begin(batch);
-}
-
 Status MlxExecutor::end(std::span<const ConstRows> read) {
   const Guard guard(space_.mutex());
   return caught([&]() -> Status {

@@ -1,13 +1,11 @@
-// Declarations of the operations on MLX; each is defined in mlx_executor.cc (rows and products),
-// mlx_attention.cc (rotary embedding, cache, attention) or mlx_fallback.cc. Meaning:
-// backend/backend.h.
+// Declarations of the operations on MLX; each is defined in mlx_executor.cc (rows and products) or
+// mlx_attention.cc (rotary embedding, cache, attention). Meaning: backend/backend.h.
 #pragma once
 
 #include <map>
 #include <memory>
 #include <mutex>
 #include <span>
-#include <string_view>
 #include <utility>
 #include <variant>
 #include <vector>
@@ -16,7 +14,6 @@
 #include "backend/mlx/mlx_matrix.h"
 #include "backend/mlx/mlx_row_operations.h"
 #include "backend/mlx/mlx_space.h"
-#include "backend/ref/ref_executor.h"
 
 namespace kakeya::mlx {
 
@@ -28,7 +25,6 @@ class MlxExecutor final : public Executor {
         row_operations_(create_row_operations(space.operations(), s_)),
         scratch_(std::move(scratch)) {}
 
-  void begin(const Batch& batch) override;
   // Runs the pass, in one evaluation.
   Status end(std::span<const ConstRows> read) override;
   void embed(const Matrix& table, float scale, Rows out) override;
@@ -47,7 +43,6 @@ class MlxExecutor final : public Executor {
   void make_rope_table(ConstVector inverse_frequencies, RopeTable table) override;
   void apply_rope(Rows x, RopeTable table) override;
   void store_kv(ConstRows keys, ConstRows values, std::int64_t layer) override;
-  void store_own_kv(ConstRows keys, ConstRows values, std::int64_t layer) override;
   void attention(ConstRows queries,
                  const AttentionSettings& settings,
                  std::int64_t layer,
@@ -150,25 +145,10 @@ class MlxExecutor final : public Executor {
   DerivedKeys derivation(const AttentionInput& input, const Walk& walk);
   Angles angles(const ConstVector& frequencies, std::int64_t half, const Walk& walk);
 
-  // Runs `operation` of the reference for some of the batch's segments, on what lies in the pages.
-  template <typename Operation>
-  void fall_back(std::string_view name,
-                 std::span<const Segment> segments,
-                 const Operation& operation);
-  std::vector<Segment> referred(std::int64_t layer) const;
-  void refer_attention(std::span<const Segment> segments,
-                       ConstRows queries,
-                       const AttentionSettings& settings,
-                       std::int64_t layer,
-                       Rows out);
-  void kv_to_pages(std::int64_t layer, std::span<const Segment> segments);
-  void kv_from_pages(std::int64_t layer, std::span<const Segment> segments);
-
   MlxSpace& space_;
   const mx::Stream s_;
   const std::unique_ptr<RowOperations> row_operations_;
   Buffer scratch_;  // what is charged for MLX's own memory in a pass
-  ref::RefExecutor reference_;
   std::map<std::pair<const float*, std::int64_t>, AngleTiles> angles_;
 };
 

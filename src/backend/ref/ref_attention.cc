@@ -64,12 +64,10 @@ std::vector<float> load_key(const AttentionInput& input, Position position, std:
   return key;
 }
 
-// The row that k_proj or v_proj would have given for one KV head, about; `own` holds those that it
-// did give.
+// The row that k_proj or v_proj would have given for one KV head, about.
 std::vector<float> restore_raw(const AttentionInput& input,
                                DevicePointer<const float> decoder,
                                const DevicePointer<std::byte>* codes,
-                               const DevicePointer<std::byte>* own,
                                Position position,
                                std::int64_t head) {
   const RestoredRows& restored = input.layer.restored;
@@ -84,11 +82,6 @@ std::vector<float> restore_raw(const AttentionInput& input,
              decoder.address()[r * stride + static_cast<std::size_t>(head) * head_dim + e];
     }
     raw[e] = static_cast<float>(sum);
-  }
-  if (restored.blend == 0.0F) return raw;
-  const std::vector<float> exact = load_vector(own, restored.own, position, head);
-  for (std::size_t e = 0; e < head_dim; ++e) {
-    raw[e] = restored.blend * exact[e] + (1.0F - restored.blend) * raw[e];
   }
   return raw;
 }
@@ -262,19 +255,12 @@ void RefExecutor::store_codes(ConstRows keys, ConstRows values, std::int64_t lay
   }
 }
 
-void RefExecutor::store_own_kv(ConstRows keys, ConstRows values, std::int64_t layer) {
-  for (const Segment& segment : batch().segments) {
-    const RestoredRows& restored = segment.layers[static_cast<std::size_t>(layer)].restored;
-    if (restored.blend != 0.0F) store_rows(keys, values, segment, restored.own);
-  }
-}
-
 std::vector<float> RefExecutor::restore_key(const AttentionInput& input,
                                             Position position,
                                             std::int64_t head) {
   const RestoredRows& restored = input.layer.restored;
-  std::vector<float> key = restore_raw(input, restored.key_decoder, restored.codes.keys,
-                                       restored.own.keys, position, head);
+  std::vector<float> key =
+      restore_raw(input, restored.key_decoder, restored.codes.keys, position, head);
   const Rows row = device_rows({key.data(), 1, input.layer.rows.head_dim});
   if (input.layer.rows.keys == nullptr) {
     rms_norm(row, nullptr, input.settings.rms_norm_eps, row);
@@ -293,8 +279,8 @@ std::vector<float> RefExecutor::restore_value(const AttentionInput& input,
                                               Position position,
                                               std::int64_t head) {
   const RestoredRows& restored = input.layer.restored;
-  std::vector<float> value = restore_raw(input, restored.value_decoder, restored.codes.values,
-                                         restored.own.values, position, head);
+  std::vector<float> value =
+      restore_raw(input, restored.value_decoder, restored.codes.values, position, head);
   const Rows row = device_rows({value.data(), 1, input.layer.rows.head_dim});
   if (input.settings.normalise_values) rms_norm(row, nullptr, input.settings.rms_norm_eps, row);
   round_as_stored(input.layer.rows.format, value);

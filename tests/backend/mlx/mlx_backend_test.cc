@@ -90,7 +90,6 @@ TEST_F(MlxNames, OperationsRunTogetherWhenSomethingIsAskedFor) {
   EXPECT_EQ(after.evaluations, before.evaluations + 1);
   EXPECT_EQ(after.operations, before.operations + 5);
   EXPECT_EQ(after.primitives, before.primitives + 5);
-  EXPECT_TRUE(after.fallbacks.empty());
 }
 
 // Activations end with their pass; what was copied or stored stays, the parts around what was
@@ -160,7 +159,6 @@ TEST(MlxRows, CodedRowsHaveTheBytesOfTheirFormat) {
     }
     EXPECT_LE(different, is_rotated ? 2 : 0) << kv_format_name(format);
   }
-  EXPECT_TRUE(mlx::counters(*machine.backend).fallbacks.empty());
 }
 
 TEST(MlxDevices, AreNamedAndRefusedByName) {
@@ -201,7 +199,6 @@ TEST(MlxPasses, AStepIsOneEvaluation) {
   const std::uint64_t before = evaluations();
   ASSERT_TRUE(session->generate({.max_tokens = 5, .ignore_model_stop_ids = true}).has_value());
   EXPECT_EQ(evaluations() - before, 2U + 4U);
-  EXPECT_TRUE(mlx::counters(engine->backend()).fallbacks.empty());
 }
 
 std::uint64_t primitives_of_a_step(const BackendWrapper& wrapper = {}) {
@@ -291,40 +288,6 @@ TEST(MlxPasses, TheLedgerHasWhatPassesTake) {
     const std::uint64_t charged = engine->footprint().reserved_bytes(MemoryClass::kActivations);
     EXPECT_LE(taken, charged) << restores;
     EXPECT_LE(charged, 2 * taken) << restores;
-  }
-}
-
-TEST(MlxPasses, CodedAndRestoredRowsNeedNoHelp) {
-  if (!mlx::missing().empty()) GTEST_SKIP() << mlx::missing();
-  struct Formats {
-    KvType full;
-    KvType sliding;
-    Evicted evicted_sliding;
-    KvType codes;
-  };
-  for (const Formats& formats :
-       {Formats{KvType::kInt8, KvType::kE8, Evicted::kRestore, KvType::kInt8},
-        Formats{KvType::kE8, KvType::kInt8, Evicted::kDrop, KvType::kE8}}) {
-    const auto engine = EngineImpl::open({.model_dir = KAKEYA_DEMO_MODEL,
-                                          .backend = "mlx",
-                                          .session = {.context = 256,
-                                                      .max_rows = 32,
-                                                      .kv_full = formats.full,
-                                                      .kv_sliding = formats.sliding,
-                                                      .window = 40,
-                                                      .evicted_full = Evicted::kRestore,
-                                                      .evicted_sliding = formats.evicted_sliding,
-                                                      .kv_codes = formats.codes},
-                                          .draft = {.source = "auto"}})
-                            .value();
-    const auto session = engine->create_session().value();
-    ASSERT_TRUE(session->append(std::vector<TokenId>(100, 17)).has_value());
-    ASSERT_TRUE(
-        session->generate({.max_tokens = 5, .draft_length = 0, .ignore_model_stop_ids = true})
-            .has_value());
-    for (const auto& [name, times] : mlx::counters(engine->backend()).fallbacks) {
-      ADD_FAILURE() << name << ": " << times << " times";
-    }
   }
 }
 

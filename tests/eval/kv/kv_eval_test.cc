@@ -155,7 +155,7 @@ TEST(KvModes, AreChosenInTheOrderOfTheTable) {
 }
 
 TEST(KvModes, RemovedOnesAreKnownToReportsAlone) {
-  for (const char* name : {"int4", "int4r", "d4", "int4r-full", "restore-token"}) {
+  for (const char* name : {"int4", "int4r", "d4", "int4r-full", "restore-token", "identity"}) {
     EXPECT_THAT(choose_kv_modes({name}).error().message(), HasSubstr(" was removed")) << name;
     EXPECT_TRUE(choose_kv_modes({name}, former_kv_modes()).has_value()) << name;
   }

@@ -138,13 +138,6 @@ TEST_F(NiahEval, CountsRowsThatAreGoneAndShowsThatRestoredOnesMatter) {
 }
 
 // With the rows' own keys and values mixed in whole, codes are read and change nothing.
-TEST_F(NiahEval, SaysWhereCodesDoNotMatter) {
-  const NiahReply identity = ask("identity");
-  EXPECT_EQ(identity.error, "");
-  EXPECT_GT(identity.restored_rows, 0);
-  EXPECT_EQ(identity.codes_matter, false);
-}
-
 TEST_F(NiahEval, TheProofLeavesTheReplyAsItWas) {
   const KvMode mode = choose_kv_modes({"restore-full-aux"}).value().back();
   SessionOptions session = mode.session;

@@ -65,15 +65,6 @@ inline void expand(const float* codes,
   }
 }
 
-// raw = blend * own + (1 - blend) * raw.
-inline void blend_row(const Restored& restored, const float* own, Index head_dim, float* raw) {
-  const Vec mine = splat(restored.blend);
-  const Vec others = splat(1.0F - restored.blend);
-  map_row(raw, head_dim, raw, [&](Vec v, Index at, Index count) {
-    return add(mul(mine, load_count(own + at, count)), mul(others, v));
-  });
-}
-
 // Rounds a row as it would be read back in the layer's format, for formats that are not coded.
 inline void round_as_stored(KvFormat format, Index head_dim, float* row) {
   if (format != KvFormat::kBf16) return;
@@ -140,29 +131,23 @@ inline void restore_rows(const Attention& attention,
   const Index head_dim = attention.head_dim;
   alignas(64) float codes[kExpandedKeys * kMaxRank];
   alignas(64) float rows[kExpandedKeys * kMaxHeadDim];
-  // Restores to `rows` what k_proj or v_proj would have given. A group that is not full repeats its
-  // last code; the copies go nowhere.
-  const auto restore_raw = [&](const Slots& side, const float* decoder, const Slots& own) {
+  // Restores to `rows` what k_proj or v_proj would have given, about. A group that is not full
+  // repeats its last code; the copies go nowhere.
+  const auto restore_raw = [&](const Slots& side, const float* decoder) {
     for (Index k = 0; k < kExpandedKeys; ++k) {
       const Index position = first + k < last ? first + k : last - 1;
       decode_vector(restored.code_format, find_slot(side, position), restored.rank, restored.rank,
                     codes + k * restored.rank);
     }
     expand(codes, restored, decoder + kv_head * head_dim, head_dim, rows, head_dim);
-    if (restored.blend == 0.0F) return;
-    for (Index position = first; position < last; ++position) {
-      const auto* exact = reinterpret_cast<const float*>(find_slot(own, position));
-      blend_row(restored, exact + kv_head * head_dim, head_dim,
-                rows + (position - first) * head_dim);
-    }
   };
-  restore_raw(restored.key_codes, restored.key_decoder, restored.own_keys);
+  restore_raw(restored.key_codes, restored.key_decoder);
   for (Index position = first; position < last; ++position) {
     float* key = keys + (position - first) * padded;
     make_key(attention, angles, position, rows + (position - first) * head_dim, key);
     pad_row(key, head_dim, padded);
   }
-  restore_raw(restored.value_codes, restored.value_decoder, restored.own_values);
+  restore_raw(restored.value_codes, restored.value_decoder);
   for (Index position = first; position < last; ++position) {
     const float* raw = rows + (position - first) * head_dim;
     float* value = values + (position - first) * padded;

@@ -240,10 +240,8 @@ struct ManyAttentionsParams {
 struct RestoredAttentionParams {
   AttentionParams attention;
   CachedRows codes;
-  CachedRows own;  // read where blend is not 0
   const float* key_decoder;
   const float* value_decoder;
-  float blend;
   bool normalise_values;
   float eps;
 };

@@ -38,7 +38,7 @@ struct RestoringRows {
                                float (&x)[1][kHeld]) const {
     const std::int64_t position = positions[0];
     if (!is_restored(position)) return stored.load_keys(own, first, positions, false, x);
-    restore(position, p.codes.keys, p.key_decoder, p.own.keys, x[0]);
+    restore(position, p.codes.keys, p.key_decoder, x[0]);
     const bool are_normed = p.attention.k_norm != nullptr;
     if (are_normed) norm(x[0]);
     if (stored.makes_keys()) round_as_stored(x[0]);
@@ -53,7 +53,7 @@ struct RestoringRows {
                                  float (&x)[1][kHeld]) const {
     const std::int64_t position = positions[0];
     if (!is_restored(position)) return stored.load_values(own, first, positions, false, x);
-    restore(position, p.codes.values, p.value_decoder, p.own.values, x[0]);
+    restore(position, p.codes.values, p.value_decoder, x[0]);
     if (p.normalise_values) norm(x[0]);
     round_as_stored(x[0]);
   }
@@ -87,7 +87,6 @@ struct RestoringRows {
   KAKEYA_DEVICE void restore(std::int64_t position,
                              const std::uint64_t* codes,
                              const float* decoder,
-                             const std::uint64_t* own,
                              float (&x)[kHeld]) const {
     load_code(position, codes);
     const Held& held = stored.held;
@@ -104,11 +103,6 @@ struct RestoringRows {
       }
     }
     dev::sync_warp();
-    if (p.blend == 0.0F) return;
-    float exact[kHeld] = {};
-    load_vector(held, p.own, vector_address(p.own, own, position, stored.head), false, exact);
-    KAKEYA_UNROLL
-    for (int k = 0; k < kHeld; ++k) x[k] = p.blend * exact[k] + (1.0F - p.blend) * x[k];
   }
 
   KAKEYA_DEVICE void norm(float (&x)[kHeld]) const {
