@@ -33,7 +33,7 @@ class IntegerProducts : public testing::TestWithParam<Configuration> {
 
 // Those that keep the promise of equal bits.
 std::vector<Configuration> integer_configurations() {
-  std::vector<Configuration> configurations = cpu_configurations({1, 2});
+  std::vector<Configuration> configurations = cpu_configurations({2});
   configurations.push_back({kCudaEmulated, 1});
   return configurations;
 }
