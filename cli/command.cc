@@ -20,6 +20,7 @@
 #include "base/status.h"
 #include "cli/flag_names.h"
 #include "cli/machine_memory.h"
+#include "cli/model_path.h"
 #include "cli/output.h"
 #include "cli/system_facts.h"
 #include "cli/terminal.h"
@@ -277,7 +278,7 @@ void add_draft_flags(CLI::App& command, ModelFlags& flags) {
       .add_option(
           "--draft", flags.draft,
           "What proposes tokens: ngram (text that followed the same words before), a "
-          "drafter's folder or GGUF file, ngram+ and one (both: whichever gains more), auto "
+          "drafter's folder, GGUF file or name, ngram+ and one (both: whichever gains more), auto "
           "(the default: ngram, and the model's drafter/ folder if there is one), none")
       ->type_name("DIR|NAME")
       ->group(group);
@@ -372,7 +373,7 @@ Status check_session_flags(const ModelFlags& flags) {
 
 Result<EngineOptions> engine_options(const ModelFlags& flags) {
   EngineOptions options;
-  options.draft.source = flags.draft;
+  KAKEYA_ASSIGN_OR_RETURN(options.draft.source, path_of_draft(flags.draft));
   options.draft.allow_inexact = flags.allow_inexact;
   KAKEYA_ASSIGN_OR_RETURN(options.model_dir, model_path(flags));
   options.chat_template = flags.chat_template;

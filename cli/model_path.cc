@@ -3,6 +3,7 @@
 #include <filesystem>
 #include <map>
 #include <set>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -37,6 +38,18 @@ Result<std::string> path_of_model(const std::string& model, Purpose purpose) {
   }
   paths[{model, purpose}] = choice.path;
   return choice.path;
+}
+
+Result<std::string> path_of_draft(const std::string& draft) {
+  constexpr std::string_view kWithNgrams = "ngram+";
+  if (draft == "auto" || draft == "none" || draft == "ngram") return draft;
+  const std::string before(draft.starts_with(kWithNgrams) ? kWithNgrams : "");
+  const std::string drafter = draft.substr(before.size());
+  auto path = path_of_model(drafter, Purpose::kLookAt);
+  if (path) return before + *path;
+  const bool of_a_hub = drafter.find('/') != std::string::npos;
+  if (!of_a_hub && path.error().code() == StatusCode::kNotFound) return draft;
+  return path;
 }
 
 bool is_model_here(const std::string& name) {

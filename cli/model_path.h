@@ -13,6 +13,11 @@ namespace kakeya::cli {
 // be no name is returned as it is. Errors: those of resolve_model().
 Result<std::string> path_of_model(const std::string& model, Purpose purpose = Purpose::kRun);
 
+// `draft` as --draft takes it, with the path of the drafter that it names in place of a name.
+// Errors: those of path_of_model(), for OWNER/NAME; another word that names nothing is left as it
+// is.
+Result<std::string> path_of_draft(const std::string& draft);
+
 // True if a model of this machine has the name, be it one that runs or not.
 bool is_model_here(const std::string& name);
 

@@ -20,7 +20,7 @@ namespace kakeya::cli {
 namespace {
 
 constexpr std::string_view kDrafterFamily = "dflash";
-constexpr std::string_view kIsDrafter = "is a drafter: for --draft, by its path";
+constexpr std::string_view kIsDrafter = "is a drafter: for --draft";
 constexpr std::size_t kMostConfigBytes = 16 << 20;
 constexpr IntegerRange kFileTypes = {0, 1024};
 constexpr IntegerRange kContexts = {0, std::int64_t{1} << 40};

@@ -49,6 +49,22 @@ TEST_F(ModelsByName, RunLikePaths) {
   EXPECT_EQ(written.exit_code, 0) << written.err;
 }
 
+TEST_F(ModelsByName, DraftLikePaths) {
+  const HubModel drafter(folder_ + "/cache/huggingface/hub", "models--kakeya--demo-drafter");
+  drafter.add_files_of(KAKEYA_DEMO_MODEL "/drafter");
+  const std::string prompt =
+      "run kakeya/demo \"Count from 5 to 12.\" -n 8 --draft-length 3 --draft ";
+  const Outcome by_path = at_home(prompt + KAKEYA_DEMO_MODEL + "/drafter");
+  for (const char* name : {"kakeya/demo-drafter", "ngram+kakeya/demo-drafter"}) {
+    const Outcome by_name = at_home(prompt + name);
+    EXPECT_EQ(by_name.exit_code, 0) << by_name.err;
+    EXPECT_EQ(by_name.out, by_path.out);
+    EXPECT_THAT(by_name.err, HasSubstr("drafts accepted"));
+  }
+  EXPECT_THAT(at_home(prompt + "kakeya/none").err, HasSubstr("hf download kakeya/none"));
+  EXPECT_THAT(at_home(prompt + "nothing").err, HasSubstr("nothing holds no drafter"));
+}
+
 TEST_F(ModelsByName, SayWhichOfSeveralItIs) {
   const Outcome outcome = at_home("inspect owner/name");
   EXPECT_EQ(outcome.exit_code, 0) << outcome.err;
