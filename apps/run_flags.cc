@@ -64,17 +64,19 @@ void add_speculation_flags(CLI::App& command, RunFlags& flags) {
 
 void add_format_flags(CLI::App& command, RunFlags& flags) {
   const std::string group = "Structured output";
-  auto* schema = command
-                     .add_option("--json-schema", flags.json_schema,
-                                 "Reply with JSON that this JSON schema allows; -: standard input")
-                     ->type_name("FILE")
-                     ->group(group);
+  auto* schema =
+      command
+          .add_option("--json-schema", flags.json_schema,
+                      "Reply with JSON that this JSON schema allows: itself, or a file; -: "
+                      "standard input")
+          ->type_name("SCHEMA|FILE")
+          ->group(group);
   auto* grammar = command
                       .add_option("--grammar", flags.grammar,
                                   "Reply with what this grammar allows, written as llama.cpp's "
-                                  "GBNF; -: standard input")
+                                  "GBNF: itself, or a file; -: standard input")
                       ->excludes(schema)
-                      ->type_name("FILE")
+                      ->type_name("GRAMMAR|FILE")
                       ->group(group);
   command
       .add_option("--regex", flags.regex, "Reply with a text that this regular expression matches")
@@ -103,12 +105,21 @@ void add_tool_flags(CLI::App& command, RunFlags& flags) {
       ->group(group);
 }
 
-// The text of a schema's or grammar's file. llama.cpp's flags of these names take the text itself.
-Result<std::string> read_form(const char* flag, const std::string& file) {
-  auto text = read_text(file);
+// True for a schema or a grammar itself, as llama.cpp's flags of these names take it: no file's
+// name begins or reads so.
+bool is_form(const std::string& given) {
+  const std::size_t first = given.find_first_not_of(" \t\r\n");
+  return (first != std::string::npos && given[first] == '{') ||
+         given.find("::=") != std::string::npos;
+}
+
+// The schema or grammar that was given, or that of a file.
+Result<std::string> read_form(const char* flag, const std::string& given) {
+  if (is_form(given)) return given;
+  auto text = read_text(given);
   if (text) return text;
-  return failure(text.error().code(), "{}: expected a file, or - for standard input: {}", flag,
-                 text.error().message());
+  return failure(text.error().code(), "{}: expected its text, a file, or - for standard input: {}",
+                 flag, text.error().message());
 }
 
 Result<service::AnswerFormat> answer_format(const RunFlags& flags) {

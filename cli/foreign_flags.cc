@@ -51,7 +51,7 @@ constexpr ForeignFlag kForeignFlags[] = {
     {"--temp", "--temperature"},
     {"--repeat-penalty", "--repetition-penalty"},
     {"-s", "--seed"},
-    {"-j", "--json-schema", "of a file"},
+    {"-j", "--json-schema"},
     {"--json-schema-file", "--json-schema"},
     {"-jf", "--json-schema"},
     {"--grammar-file", "--grammar"},

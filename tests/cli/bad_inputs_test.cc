@@ -109,8 +109,10 @@ TEST_F(BadInputs, OfCommandsAndPrompts) {
       {"$K serve google/gemma-4", 2, "`hf download google/gemma-4`"},
       {"$K doctor $D/none.gguf", 2, "none.gguf: No such file"},
       {"$K run -m $D/script -p x", 2, "script: expected a model's folder or a file FILE.gguf"},
-      {"$K $A --json-schema '{}'", 2,
-       "--json-schema: expected a file, or - for standard input: cannot open {}: No such file"},
+      {"$K $A --json-schema none.json", 2,
+       "--json-schema: expected its text, a file, or - for standard input: cannot open none.json: "
+       "No such file"},
+      {"$K $A --json-schema '{\"type\":3}'", 2, "type"},
       {"$K run -m /dev/null -p x", 2, "kakeya: "},
       {"head -c 4000000 /dev/zero | tr '\\0' a > $D/big; $K run -m $M -f $D/big", 2,
        "context of 8192 tokens is exceeded: the prompt has 4000000 bytes"},

@@ -176,6 +176,9 @@ TEST_F(Cli, RepliesHaveTheFormThatIsAskedFor) {
   EXPECT_TRUE(value["c"] == "red" || value["c"] == "blue") << value;
   const Outcome ticks = kakeya(base + "--grammar " + folder_ + "/grammar");
   EXPECT_TRUE(std::regex_match(ticks.out, std::regex("(tick |tock ){3}\\.\n"))) << ticks.out;
+  // As llama.cpp's flags of these names take them.
+  EXPECT_EQ(kakeya(base + "--json-schema \"$(cat " + folder_ + "/schema)\"").out, json.out);
+  EXPECT_EQ(kakeya(base + "--grammar 'root ::= (\"tick \" | \"tock \"){3} \".\"'").out, ticks.out);
   const Outcome digits = kakeya(base + "--regex '[0-9]{5}'");
   EXPECT_TRUE(std::regex_match(digits.out, std::regex("[0-9]{5}\n"))) << digits.out;
   const Outcome refused = kakeya(base + "--regex '(a'");
