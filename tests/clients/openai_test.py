@@ -248,6 +248,9 @@ class OpenAi(unittest.TestCase):
         # A client that keeps the conversation itself sends items back as they came.
         third = self.respond(input=QUESTION + first.output + [turn], max_output_tokens=8)
         self.assertEqual(third.output_text, second.output_text)
+        asked = self.client.responses.input_items.list(first.id)
+        self.assertEqual([item.content[0].text for item in asked],
+                         [message["content"] for message in QUESTION])
         counted = self.client.responses.input_tokens.count(model="demo", input=QUESTION)
         self.assertEqual(counted.input_tokens, first.usage.input_tokens)
         self.client.responses.delete(first.id)

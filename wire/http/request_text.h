@@ -8,6 +8,8 @@
 #include <charconv>
 #include <string>
 #include <string_view>
+#include <utility>
+#include <vector>
 
 namespace kakeya::wire {
 
@@ -23,6 +25,12 @@ inline std::string_view path_of(std::string_view target) {
   return name > 1 ? path.substr(name - 1) : path;
 }
 
+// The query of a request's target, behind the mark; empty without one.
+inline std::string_view query_of(std::string_view target) {
+  const std::size_t mark = target.find('?');
+  return mark == std::string_view::npos ? std::string_view() : target.substr(mark + 1);
+}
+
 // A segment of a path as it is meant: "%2F" is a slash, as clients write it that quote names. What
 // is no such sign stays as it is.
 inline std::string decoded(std::string_view segment) {
@@ -36,6 +44,21 @@ inline std::string decoded(std::string_view segment) {
     if (is_coded) i += 2;
   }
   return text;
+}
+
+// The members of a query ("a=1&b=2"), in their order; one without a value has an empty one.
+inline std::vector<std::pair<std::string, std::string>> members_of(std::string_view query) {
+  std::vector<std::pair<std::string, std::string>> members;
+  while (!query.empty()) {
+    const std::string_view member = query.substr(0, query.find('&'));
+    const std::size_t equals = std::min(member.find('='), member.size());
+    if (!member.empty()) {
+      members.emplace_back(decoded(member.substr(0, equals)),
+                           decoded(member.substr(std::min(equals + 1, member.size()))));
+    }
+    query.remove_prefix(std::min(member.size() + 1, query.size()));
+  }
+  return members;
 }
 
 // The beginning of what a client sent, for a message.

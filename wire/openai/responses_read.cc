@@ -278,6 +278,7 @@ service::Outcome<ResponseWish> read_response_request(std::string_view body,
           no_such_response(previous, "previous_response_id", "previous_response_not_found"));
     }
     wish.conversation = before->messages;
+    wish.first_input = wish.conversation.size();
   }
   ItemReader(reader, find, wish.conversation).read_input(*parsed);
   wish.tools = read_flat_tools(reader, *parsed, body, wish.answer);

@@ -19,6 +19,7 @@ struct ResponseWish {
   service::AnswerRequest answer = {};
   bool store = true;                           // the response is kept
   std::vector<ChatMessage> conversation = {};  // without instructions, if the response is kept
+  std::size_t first_input = 0;                 // of the conversation: the first message of `input`
   ClientTools tools = {};
   nlohmann::ordered_json repeated = {};  // fields of the request that the response repeats
 };

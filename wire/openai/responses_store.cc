@@ -42,6 +42,8 @@ StoredResponse response_of(const std::string& text) {
   for (const ordered_json& message : json.at("messages")) {
     response.messages.push_back(message_of(message));
   }
+  // Responses that were kept by earlier versions do not say it: all of their conversation.
+  response.first_input = json.value("first_input", std::size_t{0});
   for (const ordered_json& item : json.at("items")) {
     response.items.emplace_back(item.at(0), item.at(1));
   }
@@ -60,6 +62,7 @@ Status ResponseStore::put(const std::string& id,
   return texts_.put(owner, id,
                     service::json_text({{"response", response.json},
                                         {"messages", std::move(messages)},
+                                        {"first_input", response.first_input},
                                         {"items", std::move(items)}}));
 }
 

@@ -17,6 +17,7 @@ namespace kakeya::openai {
 struct StoredResponse {
   std::string json;                   // the response as its client got it
   std::vector<ChatMessage> messages;  // the conversation to its end, without instructions
+  std::size_t first_input = 0;        // of the messages: the first one of its request
   // The items of its output as JSON, by their ids.
   std::vector<std::pair<std::string, std::string>> items = {};
 };

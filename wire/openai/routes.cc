@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cstdint>
 #include <memory>
@@ -17,6 +18,7 @@
 #include "wire/openai/completion_read.h"
 #include "wire/openai/completion_write.h"
 #include "wire/openai/embeddings.h"
+#include "wire/openai/input_items.h"
 #include "wire/openai/responses_read.h"
 #include "wire/openai/responses_store.h"
 #include "wire/openai/responses_write.h"
@@ -70,6 +72,7 @@ bool serve_response(Exchange& exchange) {
     wish->conversation.insert(wish->conversation.end(), response.messages.begin(),
                               response.messages.end());
     response.messages = std::move(wish->conversation);
+    response.first_input = wish->first_input;
     const Status kept = store.put(prepared->id, owner, response);
     if (kept) return;
     exchange.service().log().add(service::LogLevel::kWarn, "a response was not kept",
@@ -94,14 +97,22 @@ bool serve_input_tokens(Exchange& exchange) {
       200, fmt::format(R"({{"object":"response.input_tokens","input_tokens":{}}})", *tokens));
 }
 
+constexpr std::string_view kInputItems = "/input_items";
+
 std::string response_id(const Exchange& exchange) {
   return wire::decoded(exchange.path().substr(std::string_view("/v1/responses/").size()));
 }
 
 bool serve_stored_response(Exchange& exchange) {
-  const std::string id = response_id(exchange);
+  std::string id = response_id(exchange);
+  const bool wants_input = id.ends_with(kInputItems);
+  if (wants_input) id.resize(id.size() - kInputItems.size());
+  const std::string_view query = wire::query_of(wire::view_of(exchange.request().target()));
   // The events of a response are sent while it is made, and not kept.
-  if (exchange.request().target().find("stream=true") != boost::beast::string_view::npos) {
+  const auto wants_events = [](const auto& member) {
+    return member.first == "stream" && member.second == "true";
+  };
+  if (!wants_input && std::ranges::any_of(wire::members_of(query), wants_events)) {
     return exchange.refuse({.message = "stream: expected false of a stored response, got true",
                             .parameter = "stream"});
   }
@@ -109,7 +120,8 @@ bool serve_stored_response(Exchange& exchange) {
   if (stored == nullptr) {
     return exchange.refuse(no_such_response(id, "response_id", "response_not_found"));
   }
-  return exchange.reply(200, stored->json);
+  if (!wants_input) return exchange.reply(200, stored->json);
+  return exchange.reply_with(input_items_json(id, *stored, query));
 }
 
 bool serve_response_deletion(Exchange& exchange) {

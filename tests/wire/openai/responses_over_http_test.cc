@@ -2,6 +2,7 @@
 // from responses that are stored.
 #include <gmock/gmock.h>
 
+#include <cstring>
 #include <fstream>
 #include <regex>
 
@@ -158,6 +159,38 @@ TEST_F(Responses, AreKeptUntilTheyAreDeleted) {
       json::parse(send(verb::post, "/v1/responses/" + id, json::object(), 405))["error"]["message"],
       "expected GET, HEAD, DELETE, OPTIONS, got 'POST'");
   send(verb::delete_, "/v1/responses", nullptr, 405);
+}
+
+TEST_F(Responses, ListWhatTheyWereAsked) {
+  start();
+  const json first = post(request({{"instructions", "Be brief."}}));
+  const json items = get(first["id"].get<std::string>() + "/input_items");
+  ASSERT_EQ(items["data"].size(), 1U);
+  EXPECT_EQ(items["data"][0]["role"], "user");
+  EXPECT_EQ(items["data"][0]["content"][0], (json{{"type", "input_text"}, {"text", kQuestion}}));
+  EXPECT_EQ(items["has_more"], false);
+  const json again = json::array({{{"role", "user"}, {"content", "a"}},
+                                  {{"role", "assistant"}, {"content", "b"}},
+                                  {{"role", "user"}, {"content", "c"}}});
+  const json second = post(
+      request({{"input", again}, {"previous_response_id", first["id"]}, {"max_output_tokens", 2}}));
+  const std::string path = second["id"].get<std::string>() + "/input_items";
+  const json latest = get(path + "?limit=2");
+  ASSERT_EQ(latest["data"].size(), 2U);
+  EXPECT_EQ(latest["data"][0]["content"][0]["text"], "c");
+  EXPECT_EQ(latest["data"][1]["content"][0]["type"], "output_text");
+  EXPECT_EQ(latest["has_more"], true);
+  const json rest = get(path + "?limit=2&after=" + latest["last_id"].get<std::string>());
+  ASSERT_EQ(rest["data"].size(), 1U);
+  EXPECT_EQ(rest["data"][0]["content"][0]["text"], "a");
+  EXPECT_EQ(rest["has_more"], false);
+  EXPECT_EQ(get(path + "?order=asc")["data"][0], rest["data"][0]);
+  for (const char* wrong :
+       {"limit=0", "limit=101", "limit=x", "order=up", "after=none", "before=x"}) {
+    const std::string name(wrong, std::strchr(wrong, '='));
+    EXPECT_EQ(get(path + "?" + wrong, 400)["error"]["param"], name) << wrong;
+  }
+  get("resp_none/input_items", 404);
 }
 
 TEST_F(Responses, BelongToTheirKeys) {
