@@ -27,6 +27,10 @@ void look_up(std::span<const TokenId> ids, const Matrix& codebook, Workspace& wo
   }
 }
 
+HostRows rows_from(HostRows rows, std::int64_t first, std::int64_t count) {
+  return {rows.data + first * rows.width, count, rows.width};
+}
+
 // One block's walk over what all have in common.
 class Walk {
  public:
@@ -55,7 +59,7 @@ class Walk {
         std::ranges::transform(predecessors.row(*before), gates.row(static_cast<std::int64_t>(r)),
                                lists_.gated.begin(), std::multiplies<>());
       }
-      score(own, rows_of(successors, first, k));
+      score(own, rows_from(successors, first, config_.selector_top_k));
       const TokenId id = choose(r);
       choice_.out[r] = id;
       const auto found = std::ranges::find(own, id, &TokenLogit::id);
@@ -66,10 +70,6 @@ class Walk {
   }
 
  private:
-  static HostRows rows_of(HostRows rows, std::int64_t first, std::size_t count) {
-    return {rows.data + first * rows.width, static_cast<std::int64_t>(count), rows.width};
-  }
-
   void score(std::span<const TokenLogit> candidates, HostRows successors) {
     lists_.scores.clear();
     const float cap = config_.layers.final_logit_softcapping;
@@ -159,9 +159,6 @@ Status walk_candidates(const dflash::Drafter& drafter,
   const HostRows gates = workspace.download(rows.gates);
   const HostRows before = workspace.download(predecessors);
   const HostRows after = workspace.download(rows.successors);
-  const auto part = [](HostRows all, std::int64_t first, std::int64_t count) {
-    return HostRows{all.data + first * all.width, count, all.width};
-  };
   std::int64_t first = 0;
   std::int64_t first_before = 0;
   for (const DraftJob& job : jobs) {
@@ -171,8 +168,8 @@ Status walk_candidates(const dflash::Drafter& drafter,
     Walk(config, job, rows_from(rows.logits, first, count), workspace)
         .run(candidates.subspan(static_cast<std::size_t>(first * top_k),
                                 static_cast<std::size_t>(count * top_k)),
-             part(gates, first, count), part(before, first_before, num_before),
-             part(after, first * top_k, count * top_k));
+             rows_from(gates, first, count), rows_from(before, first_before, num_before),
+             rows_from(after, first * top_k, count * top_k));
     first += count;
     first_before += num_before;
   }
