@@ -6,36 +6,16 @@
 #include <algorithm>
 #include <cmath>
 #include <memory>
-#include <ostream>
 #include <string>
 #include <vector>
 
+#include "model/dflash/drafter_case.h"
 #include "model/test_model.h"
 
 namespace kakeya::test {
 namespace {
 
-struct SelectorCase {
-  std::string drafter;
-  std::string target;
-  BackendChoice backend;
-};
-
-void PrintTo(const SelectorCase& c, std::ostream* out) {
-  *out << c.drafter << " on " << c.backend.label();
-}
-
-std::vector<SelectorCase> selector_cases() {
-  std::vector<SelectorCase> cases;
-  for (const BackendChoice& backend : all_backends()) {
-    cases.push_back({"dflash2-gemma4", "gemma4-moe", backend});
-    cases.push_back({"dflash2-qwen3", "qwen3-untied", backend});
-    cases.push_back({"dflash2-qwen3-edge", "qwen3-untied", backend});
-  }
-  return cases;
-}
-
-class Dflash2Golden : public testing::TestWithParam<SelectorCase> {
+class Dflash2Golden : public testing::TestWithParam<DrafterCase> {
  protected:
   void SetUp() override {
     model_ = TestModel::load(network_dir(GetParam().target), GetParam().backend);
@@ -230,12 +210,8 @@ TEST_P(Dflash2Golden, DraftsWhatAFormAllows) {
 
 INSTANTIATE_TEST_SUITE_P(AllBackends,
                          Dflash2Golden,
-                         testing::ValuesIn(selector_cases()),
-                         [](const auto& test) {
-                           std::string name = test.param.drafter + "_" + test.param.backend.label();
-                           std::replace(name.begin(), name.end(), '-', '_');
-                           return name;
-                         });
+                         testing::ValuesIn(drafter_cases(/*with_first_kind=*/false)),
+                         [](const auto& test) { return test.param.name(); });
 
 }  // namespace
 }  // namespace kakeya::test

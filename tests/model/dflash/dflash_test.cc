@@ -9,37 +9,15 @@
 
 #include <cmath>
 #include <functional>
-#include <ostream>
 
 #include "base/random.h"
+#include "model/dflash/drafter_case.h"
 #include "model/test_model.h"
 
 namespace kakeya::test {
 namespace {
 
 constexpr float kTolerance = 1e-4F;
-
-struct DrafterCase {
-  std::string drafter;
-  std::string target;
-  BackendChoice backend;
-};
-
-void PrintTo(const DrafterCase& c, std::ostream* out) {
-  *out << c.drafter << " on " << c.backend.label();
-}
-
-std::vector<DrafterCase> drafter_cases() {
-  std::vector<DrafterCase> cases;
-  for (const BackendChoice& backend : all_backends()) {
-    cases.push_back({"dflash-gemma4", "gemma4-moe", backend});
-    cases.push_back({"dflash-qwen3", "qwen3-untied", backend});
-    cases.push_back({"dflash2-gemma4", "gemma4-moe", backend});
-    cases.push_back({"dflash2-qwen3", "qwen3-untied", backend});
-    cases.push_back({"dflash2-qwen3-edge", "qwen3-untied", backend});
-  }
-  return cases;
-}
 
 // A drafter with the memory that a session would give it.
 class DrafterPass {
@@ -241,12 +219,8 @@ TEST_P(DflashGolden, AnIncrementalContextEqualsARebuiltOneBitForBit) {
 
 INSTANTIATE_TEST_SUITE_P(AllBackends,
                          DflashGolden,
-                         testing::ValuesIn(drafter_cases()),
-                         [](const auto& test) {
-                           std::string name = test.param.drafter + "_" + test.param.backend.label();
-                           std::replace(name.begin(), name.end(), '-', '_');
-                           return name;
-                         });
+                         testing::ValuesIn(drafter_cases(/*with_first_kind=*/true)),
+                         [](const auto& test) { return test.param.name(); });
 
 }  // namespace
 }  // namespace kakeya::test
