@@ -62,6 +62,7 @@ int run_program(int argc, char** argv) {
   add_serve_command(app, exit_code);
   add_chat_command(app, exit_code);
   add_models_command(app, exit_code);
+  add_pull_command(app, exit_code);
   add_inspect_command(app, exit_code);
   add_workshop_commands(app, exit_code);
   add_completion_command(app, exit_code);
@@ -71,6 +72,7 @@ int run_program(int argc, char** argv) {
       "  kakeya run \"Count from 5 to 12.\"               one answer of the demo model\n"
       "  kakeya run DIR \"Why is the sky blue?\"         of a model's folder or GGUF file\n"
       "  kakeya models                                  what is on this machine, by its names\n"
+      "  kakeya pull OWNER/NAME                         brings one of the Hugging Face Hub's\n"
       "  kakeya chat OWNER/NAME                         a conversation, by such a name\n"
       "  kakeya serve DIR                               OpenAI's chat completions over HTTP\n"
       "  kakeya chat                                    talk to a server that runs\n"

@@ -34,7 +34,7 @@ ModelRow row_of(const FoundModel& model, const std::vector<FoundModel>& found) {
 
 void print_models(const std::vector<FoundModel>& found, const std::vector<ModelPlace>& places) {
   if (found.empty()) {
-    print("no models found; `hf download OWNER/NAME` fetches one of Hugging Face's. Looked in:\n");
+    print("no models found; `kakeya pull OWNER/NAME` fetches one of Hugging Face's. Looked in:\n");
     for (const ModelPlace& place : places)
       print("  {}: {}\n", place_name(place.kind), place.folder);
     return;
@@ -94,7 +94,7 @@ void add_models_command(CLI::App& app, int& exit_code) {
       "llama.cpp (LLAMA_CACHE), the models of LM Studio and of Ollama (OLLAMA_MODELS).\n\n"
       "Examples:\n"
       "  kakeya models\n"
-      "  hf download Qwen/Qwen3-0.6B                    brings one\n"
+      "  kakeya pull Qwen/Qwen3-0.6B                    brings one\n"
       "  kakeya chat Qwen/Qwen3-0.6B\n"
       "  kakeya serve unsloth/Qwen3-0.6B-GGUF:Q4_K_M    a file by its type\n"
       "  kakeya run qwen3:0.6b \"Why is the sky blue?\"   one of Ollama's");

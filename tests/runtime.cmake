@@ -59,6 +59,9 @@ target_link_libraries(peers_test PRIVATE kakeya_peers)
 kakeya_test(found_models_test cli/models/found_models_test.cc)
 target_link_libraries(found_models_test PRIVATE kakeya_models)
 
+kakeya_test(hub_choice_test cli/hub/hub_choice_test.cc)
+target_link_libraries(hub_choice_test PRIVATE kakeya_hub)
+
 kakeya_test(bench_test cli/bench_test.cc)
 target_compile_definitions(bench_test PRIVATE KAKEYA_BINARY="$<TARGET_FILE:kakeya_cli>")
 add_dependencies(bench_test kakeya_cli)

@@ -48,20 +48,6 @@ bool may_be_meant(const FoundModel& model, const std::string& text) {
   return text.find(':') == std::string::npos && model.name.starts_with(text + ":");
 }
 
-// True if a file is of the type, or has the name, that was asked for. Files say their types in
-// their names, too: UD-Q4_K_XL.
-bool is_wanted(const FoundModel& model, const std::string& text) {
-  const std::string wanted = split_name(text).wanted;
-  if (model.name == text || wanted.empty()) return true;
-  if (same_letters(model.type, wanted) || model.file == wanted) return true;
-  std::string_view stem = model.file;
-  if (has_gguf_ending(stem)) stem.remove_suffix(std::string_view(".gguf").size());
-  if (stem.size() <= wanted.size()) return same_letters(stem, wanted);
-  const std::string_view end = stem.substr(stem.size() - wanted.size());
-  const char before = stem[stem.size() - wanted.size() - 1];
-  return same_letters(end, wanted) && std::string_view("-._/").find(before) != std::string::npos;
-}
-
 // Ollama means :latest where no tag is given.
 void keep_latest(std::vector<FoundModel>& models, const std::string& text) {
   const auto is_latest = [&](const FoundModel& model) {
@@ -91,7 +77,7 @@ Unexpected nothing_found(const std::string& name, std::span<const ModelPlace> pl
   const std::string stem = split_name(name).name;
   const std::string how = stem.find('/') == std::string::npos
                               ? "`kakeya models` lists what is there"
-                              : fmt::format("`hf download {}` fetches Hugging Face's", stem);
+                              : fmt::format("`kakeya pull {}` fetches Hugging Face's", name);
   return error(StatusCode::kNotFound,
                "{}: expected a model's folder or GGUF file, got no such folder or file, nor a "
                "model of this name in {}; {}",
@@ -137,6 +123,23 @@ std::string shortest_name(const FoundModel& model, std::span<const FoundModel> f
   return model.path;
 }
 
+bool is_wanted(const FoundModel& model, const std::string& text) {
+  const std::string wanted = split_name(text).wanted;
+  if (model.name == text || wanted.empty()) return true;
+  if (same_letters(model.type, wanted) || model.file == wanted) return true;
+  const std::string_view stem = stem_of_parts(model.file);
+  if (stem.size() <= wanted.size()) return same_letters(stem, wanted);
+  const std::string_view end = stem.substr(stem.size() - wanted.size());
+  const char before = stem[stem.size() - wanted.size() - 1];
+  return same_letters(end, wanted) && std::string_view("-._/").find(before) != std::string::npos;
+}
+
+void sort_by_choice(std::vector<FoundModel>& models) {
+  std::ranges::stable_sort(models, {}, [](const FoundModel& model) {
+    return std::tuple(!model.problem.empty(), !model.opens, ~model.bytes, model.file, model.path);
+  });
+}
+
 bool is_model_name(std::string_view text) {
   constexpr std::string_view kOthers = "-_./:";
   if (text.empty() || text.front() == '.' || text.front() == '/') return false;
@@ -167,9 +170,7 @@ Result<ModelChoice> resolve_model(const std::string& name,
                  "{}: expected a type or a file that is there, got none such; there is {}", name,
                  fmt::join(there, ", "));
   }
-  std::ranges::stable_sort(wanted, {}, [](const FoundModel& model) {
-    return std::tuple(!model.problem.empty(), !model.opens, ~model.bytes, model.file, model.path);
-  });
+  sort_by_choice(wanted);
   const FoundModel& best = wanted.front();
   if (best.problem.empty() || (purpose == Purpose::kLookAt && best.opens)) {
     return ModelChoice{best.path, note_of(best, wanted)};

@@ -35,6 +35,13 @@ std::string shortest_name(const FoundModel& model, std::span<const FoundModel> f
 // True for what is meant as a name and no path: NAME, OWNER/NAME, each with :TYPE, :FILE or :TAG.
 bool is_model_name(std::string_view text);
 
+// True if a model is of the type, or of the file, that stands behind the colon of a name, or none
+// does. Files say their types in their names, too: UD-Q4_K_XL.
+bool is_wanted(const FoundModel& model, const std::string& text);
+
+// Sorts models that one name may mean, the one that it means first: the largest that runs.
+void sort_by_choice(std::vector<FoundModel>& models);
+
 enum class Purpose : std::uint8_t { kRun, kLookAt };
 
 struct ModelChoice {

@@ -34,16 +34,23 @@ void collect_files(const std::string& folder,
   }
 }
 
-// "-00002-of-00003.gguf": the number of the part; 1 for a file that is no part.
-int part_of(std::string_view name) {
-  constexpr std::string_view kPattern = "-00000-of-00000.gguf";
-  if (name.size() <= kPattern.size()) return 1;
-  const std::string_view end = name.substr(name.size() - kPattern.size());
-  for (std::size_t i = 0; i < kPattern.size(); ++i) {
+constexpr std::string_view kPartPattern = "-00000-of-00000.gguf";
+
+// True for "x-00002-of-00003.gguf".
+bool is_part(std::string_view name) {
+  if (name.size() <= kPartPattern.size()) return false;
+  const std::string_view end = name.substr(name.size() - kPartPattern.size());
+  for (std::size_t i = 0; i < kPartPattern.size(); ++i) {
     const bool digit = end[i] >= '0' && end[i] <= '9';
-    if (kPattern[i] == '0' ? !digit : end[i] != kPattern[i]) return 1;
+    if (kPartPattern[i] == '0' ? !digit : end[i] != kPartPattern[i]) return false;
   }
-  return std::stoi(std::string(end.substr(1, 5)));
+  return true;
+}
+
+// "x-00002-of-00003.gguf": the number of the part; 1 for a file that is no part.
+int part_of(std::string_view name) {
+  if (!is_part(name)) return 1;
+  return std::stoi(std::string(name.substr(name.size() - kPartPattern.size() + 1, 5)));
 }
 
 // The first problem of the files of a folder's model: all but GGUF files.
@@ -60,17 +67,11 @@ std::string problem_of_files(const StoredFolder& stored, const std::vector<std::
 std::string problem_of_parts(const StoredFolder& stored,
                              const std::vector<std::string>& files,
                              const std::string& first) {
-  constexpr std::size_t kSuffix = std::string_view("00001-of-00001.gguf").size();
-  std::string problem = problem_of_file(stored.path + "/" + first, stored.root);
-  if (first.size() <= kSuffix) return problem;
-  const std::string stem = first.substr(0, first.size() - kSuffix);
-  for (const std::string& file : files) {
-    if (!problem.empty()) break;
-    if (file.starts_with(stem) && part_of(file) > 1) {
-      problem = problem_of_file(stored.path + "/" + file, stored.root);
-    }
+  for (const std::string& part : parts_of(first, files)) {
+    std::string problem = problem_of_file(stored.path + "/" + part, stored.root);
+    if (!problem.empty()) return problem;
   }
-  return problem;
+  return "";
 }
 
 }  // namespace
@@ -145,6 +146,27 @@ std::string problem_of_file(const std::string& path, const std::string& root) {
 bool is_model_file(const std::string& file_name) {
   if (!has_gguf_ending(file_name) || part_of(file_name) != 1) return false;
   return file_name.find("mmproj") == std::string::npos;
+}
+
+std::string_view stem_of_parts(std::string_view file_name) {
+  if (is_part(file_name)) return file_name.substr(0, file_name.size() - kPartPattern.size());
+  if (!has_gguf_ending(file_name)) return file_name;
+  return file_name.substr(0, file_name.size() - std::string_view(".gguf").size());
+}
+
+int count_of_parts(std::string_view file_name) {
+  constexpr std::size_t kEnd = std::string_view("00000.gguf").size();
+  if (!is_part(file_name)) return 1;
+  return std::stoi(std::string(file_name.substr(file_name.size() - kEnd, 5)));
+}
+
+std::vector<std::string> parts_of(const std::string& first, const std::vector<std::string>& files) {
+  std::vector<std::string> parts = {first};
+  for (const std::string& file : files) {
+    const bool same_model = stem_of_parts(file) == stem_of_parts(first) && part_of(file) > 1;
+    if (is_part(first) && same_model) parts.push_back(file);
+  }
+  return parts;
 }
 
 void list_model_folder(const StoredFolder& stored, std::vector<FoundModel>& found) {

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "cli/models/found_models.h"
@@ -35,6 +36,12 @@ std::string problem_of_file(const std::string& path, const std::string& root);
 // True for a GGUF file that is a model or its first part: not for other parts, nor for the vision
 // half that stands beside a model (mmproj).
 bool is_model_file(const std::string& file_name);
+// The name of a GGUF file without its ending, nor the number of the part that it is.
+std::string_view stem_of_parts(std::string_view file_name);
+// "x-00002-of-00003.gguf": 3; 1 for a file that is no part.
+int count_of_parts(std::string_view file_name);
+// The first file and the other parts of a split one, as far as they are among the files.
+std::vector<std::string> parts_of(const std::string& first, const std::vector<std::string>& files);
 
 struct StoredFolder {
   PlaceKind place = PlaceKind::kHuggingFace;

@@ -44,7 +44,7 @@ TEST_F(ModelsByName, RunLikePaths) {
     const Outcome outcome = at_home(command);
     EXPECT_EQ(outcome.exit_code, 0) << command << "\n" << outcome.err;
   }
-  EXPECT_THAT(at_home("bench attention --model kakeya/none").err, HasSubstr("hf download"));
+  EXPECT_THAT(at_home("bench attention --model kakeya/none").err, HasSubstr("kakeya pull"));
   const Outcome written = at_home("convert kakeya/demo " + folder_ + "/demo.gguf");
   EXPECT_EQ(written.exit_code, 0) << written.err;
 }
@@ -61,7 +61,7 @@ TEST_F(ModelsByName, DraftLikePaths) {
     EXPECT_EQ(by_name.out, by_path.out);
     EXPECT_THAT(by_name.err, HasSubstr("drafts accepted"));
   }
-  EXPECT_THAT(at_home(prompt + "kakeya/none").err, HasSubstr("hf download kakeya/none"));
+  EXPECT_THAT(at_home(prompt + "kakeya/none").err, HasSubstr("kakeya pull kakeya/none"));
   EXPECT_THAT(at_home(prompt + "nothing").err, HasSubstr("nothing holds no drafter"));
 }
 
@@ -109,7 +109,7 @@ TEST_F(ModelsByName, AreListed) {
   EXPECT_EQ(json["places"].size(), 5U);
   std::filesystem::remove_all(folder_ + "/home");
   std::filesystem::remove_all(folder_ + "/cache");
-  EXPECT_THAT(at_home("models").out, HasSubstr("no models found; `hf download OWNER/NAME`"));
+  EXPECT_THAT(at_home("models").out, HasSubstr("no models found; `kakeya pull OWNER/NAME`"));
 }
 
 }  // namespace
