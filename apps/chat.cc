@@ -22,6 +22,7 @@ namespace {
 
 struct ChatFlags {
   std::string model;  // empty: the server's
+  bool pull = false;  // ModelFlags::pull
   ServerFlags server{.url = "http://127.0.0.1:8080"};
   std::string system;
   std::optional<double> temperature;
@@ -118,6 +119,7 @@ int chat_here(const CLI::App& command, const ChatFlags& flags) {
   run_flags.chat = true;
   run_flags.recommended = true;
   run_flags.model.model = flags.model;
+  run_flags.model.pull = flags.pull;
   run_flags.model.draft = "auto";
   run_flags.model.prompt_cache = "auto";
   if (flags.temperature) {
@@ -141,6 +143,7 @@ void add_chat_command(CLI::App& app, int& exit_code) {
       ->excludes("--key-file")
       ->excludes("--tls-ca")
       ->type_name("DIR");
+  add_pull_flag(*command, flags->pull)->needs("--model");
   command->add_option("--system", flags->system, "System prompt")->type_name("TEXT");
   command
       ->add_option("--temperature", flags->temperature,

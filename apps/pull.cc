@@ -15,8 +15,6 @@
 namespace kakeya::cli {
 namespace {
 
-constexpr const char* kMainBranch = "main";
-
 struct PullFlags {
   std::string name;
   std::string revision = kMainBranch;
@@ -36,14 +34,7 @@ nlohmann::ordered_json pulled_json(const PulledModel& pulled) {
 }
 
 int pull(const PullFlags& flags) {
-  const auto settings = hub_settings();
-  if (!settings) return report(settings.error());
-  PullWatch watch;
-  const auto pulled = pull_model(flags.name, flags.revision, *settings, watch);
-  if (!pulled && pulled.error().code() == StatusCode::kCancelled) {
-    print_error("stopped; the same command goes on where it ended\n");
-    return kExitInterrupted;
-  }
+  const auto pulled = pull_shown(flags.name, flags.revision);
   if (!pulled) return report(pulled.error());
   if (flags.json) {
     print_json(pulled_json(*pulled));
@@ -82,7 +73,9 @@ void add_pull_command(CLI::App& app, int& exit_code) {
       "  kakeya pull ggml-org/gemma-3-270m-GGUF:gemma-3-270m-Q8_0.gguf\n"
       "  HF_TOKEN=hf_... kakeya pull google/gemma-3-1b-it      after its terms were accepted\n"
       "  kakeya pull OWNER/NAME --revision v1.0                a tag\n"
-      "  kakeya run Qwen/Qwen3-0.6B \"Why is the sky blue?\"     runs it");
+      "  kakeya run Qwen/Qwen3-0.6B \"Why is the sky blue?\"     runs it\n"
+      "  kakeya serve --pull Qwen/Qwen3-0.6B                   fetches it, if it is not here, "
+      "first");
   command->callback([flags, &exit_code] { exit_code = pull(*flags); });
 }
 

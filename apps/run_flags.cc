@@ -300,6 +300,7 @@ void add_run_flags(CLI::App& command, RunFlags& flags) {
                   "The prompt, as --prompt; before it a model, as --model: run DIR TEXT")
       ->type_name("[DIR] [TEXT]");
   add_leading_flags(command, flags.model);
+  add_pull_flag(command, flags.model.pull);
   auto* prompt = command.add_option("-p,--prompt", flags.prompt, "The prompt")->type_name("TEXT");
   command
       .add_option(

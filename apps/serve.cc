@@ -416,6 +416,7 @@ void add_serve_command(CLI::App& app, int& exit_code) {
   auto flags = std::make_shared<ServeFlags>();
   service::ServiceOptions& service_options = flags->service;
   add_leading_flags(*command, flags->model, true);
+  add_pull_flag(*command, flags->model.pull);
   add_access_flags(*command, *flags);
   add_log_flags(*command, *flags);
   command
@@ -489,10 +490,9 @@ void add_serve_command(CLI::App& app, int& exit_code) {
       "    -d '{\"model\":\"demo\",\"messages\":[{\"role\":\"user\",\"content\":\"Count from 5 to "
       "12.\"}],\"stream\":true}'");
   command->callback([command, flags, &exit_code] {
-    const std::string prefix = "KAKEYA_SERVE";
-    const char* const file = std::getenv((prefix + "_CONFIG").c_str());
+    const char* const file = std::getenv("KAKEYA_SERVE_CONFIG");
     if (flags->config.empty() && file != nullptr) flags->config = file;
-    take_settings(*command, prefix, flags->config);
+    take_settings(*command, "KAKEYA_SERVE", flags->config);
     exit_code = serve(*flags);
   });
 }

@@ -126,7 +126,13 @@ std::string find_shared_folder(const std::string& path, const std::string& file)
 int report(const Error& error) {
   // A server, or a file, may have written a part of it.
   print_error("kakeya: {}\n", without_controls(with_flags(error.message())));
-  return kExitBadInput;
+  return error.code() == StatusCode::kCancelled ? kExitInterrupted : kExitBadInput;
+}
+
+CLI::Option* add_pull_flag(CLI::App& command, bool& pull) {
+  return command.add_flag("--pull", pull,
+                          "Fetch the model, OWNER/NAME of the Hugging Face Hub, if it is not here "
+                          "(`kakeya pull --help`)");
 }
 
 void add_leading_flags(CLI::App& command, ModelFlags& flags, bool by_position) {

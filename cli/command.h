@@ -34,6 +34,7 @@ int report(const Error& error);
 // Options that every command which loads a model has.
 struct ModelFlags {
   std::string model;          // empty: the demo model
+  bool pull = false;          // fetches the model if it is not here
   std::string chat_template;  // empty: the model's own
   ModelTexts texts = ModelTexts::kIfThere;
   std::string backend = "cpu";
@@ -69,6 +70,8 @@ struct ModelFlags {
 // functions below, which leave them out then. `by_position`: `kakeya serve DIR` names the model,
 // too.
 void add_leading_flags(CLI::App& command, ModelFlags& flags, bool by_position = false);
+// --pull, for commands that people start by hand.
+CLI::Option* add_pull_flag(CLI::App& command, bool& pull);
 // Which model and how it is run.
 void add_engine_flags(CLI::App& command, ModelFlags& flags);
 // How its sessions keep keys and values.

@@ -9,7 +9,9 @@
 
 #include "base/status.h"
 #include "cli/command.h"
+#include "cli/hub/hub_name.h"
 #include "cli/output.h"
+#include "cli/pull_watch.h"
 
 namespace kakeya::cli {
 namespace {
@@ -20,6 +22,21 @@ Result<std::string> default_model() {
   return error(StatusCode::kNotFound,
                "the demo model was not found beside the program (models/demo of its checkout, or "
                "share/kakeya/models/demo of its installation); name a model folder: --model DIR");
+}
+
+// Fetches a model that is not here. Errors: those of pull_shown(), and kInvalidArgument for what is
+// no name of the Hub.
+Status pull_if_missing(const std::string& model) {
+  std::error_code ignored;
+  const auto name = parse_hub_name(model);
+  if (!name || std::filesystem::exists(model, ignored)) {
+    return invalid_argument("--pull: expected --model OWNER/NAME of the Hugging Face Hub, got '{}'",
+                            model);
+  }
+  const auto choice = resolve_model(model, model_places());
+  if (choice || choice.error().code() != StatusCode::kNotFound) return {};
+  KAKEYA_TRY(pull_shown(model, kMainBranch));
+  return {};
 }
 
 }  // namespace
@@ -59,6 +76,7 @@ bool is_model_here(const std::string& name) {
 }
 
 Result<std::string> model_path(const ModelFlags& flags) {
+  if (flags.pull) KAKEYA_TRY(pull_if_missing(flags.model));
   return flags.model.empty() ? default_model() : path_of_model(flags.model);
 }
 

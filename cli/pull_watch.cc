@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include "base/memory_budget.h"
+#include "base/status.h"
 #include "cli/output.h"
 #include "formats/printable.h"
 
@@ -64,6 +65,14 @@ void PullWatch::ends(const HubFile& file, bool fetched) {
   line_.reset();
   print_error("{}  {}{}\n", printable(file.path), format_bytes(file.bytes),
               fetched ? "" : ", was here");
+}
+
+Result<PulledModel> pull_shown(const std::string& name, const std::string& revision) {
+  KAKEYA_ASSIGN_OR_RETURN(const HubSettings settings, hub_settings());
+  PullWatch watch;
+  auto pulled = pull_model(name, revision, settings, watch);
+  if (pulled || pulled.error().code() != StatusCode::kCancelled) return pulled;
+  return error(StatusCode::kCancelled, "stopped; the same command goes on where it ended");
 }
 
 void PullWatch::says(std::string_view text) {

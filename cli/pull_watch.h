@@ -8,6 +8,7 @@
 #include <string_view>
 
 #include "cli/hub/hub_watch.h"
+#include "cli/hub/pull.h"
 #include "cli/terminal.h"
 
 namespace kakeya::cli {
@@ -32,6 +33,13 @@ class PullWatch final : public HubWatch {
   Clock::time_point begun_;
   std::uint64_t first_ = 0;  // bytes that were here when it began
 };
+
+// The branch that a name means where no revision is given.
+inline constexpr const char* kMainBranch = "main";
+
+// Fetches a model as the environment's settings say, and shows how far it is. Errors: those of
+// hub_settings() and pull_model().
+Result<PulledModel> pull_shown(const std::string& name, const std::string& revision);
 
 // "x.gguf [####......] 12.0 MiB of 40.0 MiB, 8.0 MiB/s, 4 s left"
 std::string pull_progress(const HubFile& file,

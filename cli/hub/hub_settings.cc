@@ -41,8 +41,9 @@ Result<std::string> hub_token(const Environment& environment) {
   std::string token = trimmed(environment(from));
   if (token.empty()) {
     from = environment("HF_TOKEN_PATH");
-    if (from.empty()) from = home_of_hub(environment) + "/token";
-    token = trimmed(read_small_file(from, kMostTokenBytes).value_or(""));
+    const std::string home = home_of_hub(environment);
+    if (from.empty() && !home.empty()) from = home + "/token";
+    if (!from.empty()) token = trimmed(read_small_file(from, kMostTokenBytes).value_or(""));
   }
   if (std::ranges::all_of(token, [](char c) { return c > 0x20 && c < 0x7F; })) return token;
   return invalid_argument("{}: expected a token of the Hugging Face Hub in one word", from);

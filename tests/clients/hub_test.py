@@ -104,6 +104,23 @@ class Pull(unittest.TestCase):
         self.assertEqual(again.stderr.count("was here"), len(there))
         self.assertEqual(self.hub.count("resolve"), len(there))
 
+    def test_brings_what_a_command_needs(self):
+        done = self.kakeya("run", "--pull", "kakeya/demo", "Count from 5 to 12.")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertIn("model.safetensors", done.stderr)
+        self.assertEqual(done.stdout, self.kakeya("run", str(DEMO), "Count from 5 to 12.").stdout)
+        asked = len(self.hub.asked)
+        again = self.kakeya("run", "--pull", "--model", "kakeya/demo", "Count from 5 to 12.")
+        self.assertEqual((again.returncode, again.stdout, len(self.hub.asked)), (0, done.stdout, asked))
+        chat = subprocess.run([KAKEYA, "chat", "--pull", "kakeya/indexed"], env=self.environment(), input="", capture_output=True, text=True, timeout=60)
+        self.assertEqual(chat.returncode, 0, chat.stderr)
+        self.assertIn("model.safetensors.index.json", self.files("kakeya/indexed"))
+        for model, word in [(str(DEMO), "--pull: expected"), ("demo", "--pull: expected"), ("kakeya/nothing", "no such")]:
+            done = self.kakeya("run", "--pull", "--model", model, "x")
+            self.assertEqual(done.returncode, 2)
+            self.assertIn(word, done.stderr)
+        self.assertIn("kakeya pull kakeya/nothing", self.kakeya("run", "kakeya/nothing", "x").stderr)
+
     def test_brings_the_weights_that_an_index_names(self):
         self.pull("kakeya/indexed")
         self.assertIn("model.safetensors", self.files("kakeya/indexed"))

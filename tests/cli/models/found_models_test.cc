@@ -300,7 +300,7 @@ TEST_F(FoundModels, NotFoundSaysWhereAndWhatBringsIt) {
   EXPECT_EQ(choice.error().message(),
             "owner/name:Q8_0: expected a model's folder or GGUF file, got no such folder or file, "
             "nor a model of this name in " +
-                folder_.root() + "; `kakeya pull owner/name` fetches Hugging Face's");
+                folder_.root() + "; `kakeya pull owner/name:Q8_0` fetches Hugging Face's");
 }
 
 }  // namespace
