@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "base/median.h"
-#include "eval/bench/probe_limits.h"
+#include "eval/report/probe_limits.h"
 #include "eval/report/report_kinds.h"
 #include "eval/report/report_rules.h"
 #include "eval/report/report_schemas.h"

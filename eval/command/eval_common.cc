@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <array>
 #include <filesystem>
+#include <iterator>
 #include <utility>
 
 #include "backend/cpu/probe.h"
@@ -120,6 +121,34 @@ void add_modes_flag(CLI::App& command, std::vector<std::string>& modes, const st
       ->type_name("A,B,...");
 }
 
+namespace {
+
+Unexpected no_reports(const std::string& folder) {
+  return error(StatusCode::kNotFound, "{}: expected reports (*.json), got none", folder);
+}
+
+}  // namespace
+
+Result<std::vector<std::string>> find_files_of_reports(const std::string& folder) {
+  std::vector<std::string> found;
+  bool has_reports = false;
+  std::error_code failed;
+  // Links to folders are not followed: one could lead back to where it lies.
+  std::filesystem::recursive_directory_iterator entry(folder, failed);
+  for (; !failed && entry != std::filesystem::recursive_directory_iterator();
+       entry.increment(failed)) {
+    std::error_code unknown;
+    if (entry->is_directory(unknown)) continue;
+    found.push_back(entry->path().string());
+    has_reports = has_reports || entry->path().extension() == ".json" ||
+                  entry->path().extension() == ".jsonl";
+  }
+  if (failed) return error(StatusCode::kNotFound, "{}: {}", folder, failed.message());
+  if (!has_reports) return no_reports(folder);
+  std::ranges::sort(found);
+  return found;
+}
+
 Result<std::vector<std::string>> find_reports(const std::vector<std::string>& paths) {
   std::vector<std::string> found;
   for (const std::string& path : paths) {
@@ -128,19 +157,12 @@ Result<std::vector<std::string>> find_reports(const std::vector<std::string>& pa
       found.push_back(path);
       continue;
     }
+    KAKEYA_ASSIGN_OR_RETURN(const std::vector<std::string> files, find_files_of_reports(path));
     const std::size_t before = found.size();
-    // Links to folders are not followed: one could lead back to where it lies.
-    std::filesystem::recursive_directory_iterator entry(path, failed);
-    for (; !failed && entry != std::filesystem::recursive_directory_iterator();
-         entry.increment(failed)) {
-      if (entry->path().extension() == ".json") found.push_back(entry->path().string());
-    }
-    if (failed) return error(StatusCode::kNotFound, "{}: {}", path, failed.message());
-    if (found.size() == before) {
-      return Unexpected(
-          Error(StatusCode::kNotFound, path + ": expected reports (*.json), got none"));
-    }
-    std::sort(found.begin() + static_cast<std::ptrdiff_t>(before), found.end());
+    std::ranges::copy_if(files, std::back_inserter(found), [](const std::string& file) {
+      return std::filesystem::path(file).extension() == ".json";
+    });
+    if (found.size() == before) return no_reports(path);
   }
   return found;
 }

@@ -68,6 +68,10 @@ Result<Projections> load_projections(EngineImpl& engine,
 // The flag --modes of ways of keeping the KV cache.
 void add_modes_flag(CLI::App& command, std::vector<std::string>& modes, const std::string& help);
 
+// Lists all files in and below a folder, in order, of which one is a report (*.json) or lines of
+// measurements (*.jsonl). Errors: kNotFound for a folder without any.
+Result<std::vector<std::string>> find_files_of_reports(const std::string& folder);
+
 // Files of reports: those named, and what lies in and below named folders (*.json), in order.
 // Errors: kNotFound for a folder without any.
 Result<std::vector<std::string>> find_reports(const std::vector<std::string>& paths);

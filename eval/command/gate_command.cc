@@ -2,6 +2,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <ctime>
+#include <filesystem>
+#include <iterator>
 #include <memory>
 #include <string>
 #include <vector>
@@ -9,8 +12,11 @@
 #include "base/status.h"
 #include "cli/command.h"
 #include "cli/output.h"
+#include "eval/command/commit_history.h"
 #include "eval/command/eval_commands.h"
 #include "eval/command/eval_common.h"
+#include "eval/report/history_rules.h"
+#include "eval/report/line_gate.h"
 #include "eval/report/report_gate.h"
 
 namespace kakeya::cli {
@@ -21,12 +27,12 @@ struct GateFlags {
   bool rules = false;
 };
 
-// Prints whether the report passes; true if it does.
-Result<bool> judge(const std::string& path) {
-  KAKEYA_ASSIGN_OR_RETURN(const eval::Report report, eval::read_report(path));
-  const std::vector<eval::GateFinding> findings = eval::check_report(report);
+// Prints what was found in a file; true if that is nothing. `is`: what the file is.
+bool print_findings(const std::string& path,
+                    const std::string& is,
+                    const std::vector<eval::GateFinding>& findings) {
   if (findings.empty()) {
-    print("ok    {}  {}\n", path, report["schema"].get<std::string>());
+    print("ok    {}  {}\n", path, is);
     return true;
   }
   constexpr std::size_t kMostShown = 20;
@@ -39,16 +45,75 @@ Result<bool> judge(const std::string& path) {
   return false;
 }
 
+void append(std::vector<eval::GateFinding>& findings, std::vector<eval::GateFinding> more) {
+  std::ranges::move(more, std::back_inserter(findings));
+}
+
+// Prints whether the report passes; true if it does. `history` null: it is not known.
+Result<bool> judge_report(const std::string& path, const eval::CommitHistory* history) {
+  KAKEYA_ASSIGN_OR_RETURN(const eval::Report report, eval::read_report(path));
+  std::vector<eval::GateFinding> findings = eval::check_report(report);
+  // Commit and date are read where they are known to be there.
+  if (findings.empty()) {
+    append(findings, eval::check_history(report, history, std::time(nullptr)));
+  }
+  return print_findings(path, findings.empty() ? report["schema"].get<std::string>() : "",
+                        findings);
+}
+
+Result<bool> judge_lines(const std::string& path, const eval::CommitHistory* history) {
+  KAKEYA_ASSIGN_OR_RETURN(const std::vector<eval::Report> lines, eval::read_lines(path));
+  std::vector<eval::GateFinding> findings = eval::check_lines(lines);
+  if (history != nullptr) append(findings, eval::check_line_history(lines, *history));
+  return print_findings(path, fmt::format("{} lines", lines.size()), findings);
+}
+
+Result<bool> judge(const std::string& path, const eval::CommitHistory* history) {
+  const std::string kind = std::filesystem::path(path).extension().string();
+  if (kind == ".jsonl") return judge_lines(path, history);
+  // Documents quote these: tools/check_figures compares them.
+  if (kind == ".template") return true;
+  if (kind == ".json") return judge_report(path, history);
+  return print_findings(path, "",
+                        {{"read", kind,
+                          "expected *.json, *.jsonl or *.template: no rule reads "
+                          "this file"}});
+}
+
+// Judges one argument: a report, or all files in and below a folder.
+Result<bool> judge_all(const std::string& path) {
+  std::error_code failed;
+  const bool is_folder = std::filesystem::is_directory(path, failed);
+  const std::string folder =
+      is_folder ? path : std::filesystem::absolute(path, failed).parent_path().string();
+  const Result<eval::CommitHistory> history = read_commit_history(folder);
+  if (!history) {
+    print("note  {}: commits are not compared with the history: {}\n", path,
+          history.error().message());
+  }
+  const eval::CommitHistory* known = history ? &*history : nullptr;
+  // A file that is named is a report, however it is called.
+  if (!is_folder) {
+    return path.ends_with(".jsonl") ? judge_lines(path, known) : judge_report(path, known);
+  }
+  KAKEYA_ASSIGN_OR_RETURN(const std::vector<std::string> files, find_files_of_reports(path));
+  bool all = true;
+  for (const std::string& file : files) {
+    KAKEYA_ASSIGN_OR_RETURN(const bool passes, judge(file, known));
+    all = all && passes;
+  }
+  return all;
+}
+
 Result<bool> run_gate(const GateFlags& flags) {
   if (flags.rules) {
     for (const eval::GateRule& rule : eval::gate_rules())
       print("{:<20} {}\n", rule.name, rule.asks);
     return true;
   }
-  KAKEYA_ASSIGN_OR_RETURN(const std::vector<std::string> reports, find_reports(flags.paths));
   bool all = true;
-  for (const std::string& path : reports) {
-    KAKEYA_ASSIGN_OR_RETURN(const bool passes, judge(path));
+  for (const std::string& path : flags.paths) {
+    KAKEYA_ASSIGN_OR_RETURN(const bool passes, judge_all(path));
     all = all && passes;
   }
   return all;
@@ -60,15 +125,18 @@ void add_eval_gate_command(CLI::App& eval, int& exit_code) {
   CLI::App* command =
       eval.add_subcommand("gate", "Whether reports carry what they claim: rules, each of one line");
   auto flags = std::make_shared<GateFlags>();
-  command->add_option("reports", flags->paths, "Reports, and folders of them (*.json)")
-      ->type_name("DIR|REPORT.json ...");
+  command
+      ->add_option("reports", flags->paths,
+                   "Reports, lines of measurements, and folders of them (*.json, *.jsonl)")
+      ->type_name("DIR|FILE ...");
   command->add_flag("--rules", flags->rules, "Print the rules");
   command->footer(
       "What a report claims is computed anew from the samples in it: ratios, speeds, counts, "
       "bytes. "
       "Outputs that are said to be equal must have equal hashes; every time needs its baseline of "
       "the "
-      "same run. The exit code is 1 if a report fails.\n"
+      "same run. In a checkout of the repository, commits are looked up in its history. The exit "
+      "code is 1 if a report fails, or a folder has a file that no rule reads.\n"
       "Examples:\n"
       "  kakeya eval gate docs/results\n"
       "  kakeya eval spec --out report.json && kakeya eval gate report.json");

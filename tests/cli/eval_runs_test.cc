@@ -33,7 +33,25 @@ TEST_F(Cli, TheGateLooksBelowAFolder) {
   EXPECT_NE(gate.out.find("ok    " + folder_ + "/kept/a/b/kl.json"), std::string::npos) << gate.out;
   EXPECT_NE(gate.out.find("FAIL  " + folder_ + "/kept/a/other.json: schema"), std::string::npos)
       << gate.out;
-  EXPECT_EQ(kakeya("eval gate " + std::string(KAKEYA_SOURCE_DIR) + "/docs/results").exit_code, 0);
+}
+
+TEST_F(Cli, TheGateReadsAllFilesOfAFolder) {
+  const Outcome kept = kakeya("eval gate " + std::string(KAKEYA_SOURCE_DIR) + "/docs/results");
+  EXPECT_EQ(kept.exit_code, 0) << kept.out << kept.err;
+  EXPECT_NE(kept.out.find("h200/speed.jsonl  185 lines"), std::string::npos) << kept.out;
+  const std::string speeds =
+      slurp(std::string(KAKEYA_SOURCE_DIR) + "/docs/results/h200/speed.jsonl");
+  const std::size_t at = speeds.find("222.8");
+  ASSERT_NE(at, std::string::npos);
+  std::ofstream(folder_ + "/speed.jsonl") << std::string(speeds).replace(at, 5, "922.8");
+  std::ofstream(folder_ + "/notes.txt") << "fast\n";
+  const Outcome doctored = kakeya("eval gate " + folder_);
+  EXPECT_EQ(doctored.exit_code, 1);
+  for (const std::string& expected : std::initializer_list<std::string>{
+           "speed.jsonl: headline: line 1/tokens_per_second: expected ", "notes.txt: read: ",
+           "note  " + folder_ + ": commits are not compared with the history: "}) {
+    EXPECT_NE(doctored.out.find(expected), std::string::npos) << expected << "\n" << doctored.out;
+  }
 }
 
 TEST_F(Cli, DecodesForLongAndReportsBuckets) {
