@@ -7,6 +7,7 @@
 #include <iterator>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "base/status.h"
@@ -15,6 +16,7 @@
 #include "eval/command/commit_history.h"
 #include "eval/command/eval_commands.h"
 #include "eval/command/eval_common.h"
+#include "eval/report/agreement_rules.h"
 #include "eval/report/history_rules.h"
 #include "eval/report/line_gate.h"
 #include "eval/report/report_gate.h"
@@ -49,31 +51,41 @@ void append(std::vector<eval::GateFinding>& findings, std::vector<eval::GateFind
   std::ranges::move(more, std::back_inserter(findings));
 }
 
-// Prints whether the report passes; true if it does. `history` null: it is not known.
-Result<bool> judge_report(const std::string& path, const eval::CommitHistory* history) {
-  KAKEYA_ASSIGN_OR_RETURN(const eval::Report report, eval::read_report(path));
+// Files that are judged together.
+struct Judged {
+  const eval::CommitHistory* history = nullptr;  // null: it is not known
+  std::vector<eval::PassedReport> passed = {};
+};
+
+// Prints whether the report passes; true if it does.
+Result<bool> judge_report(const std::string& path, Judged& judged) {
+  KAKEYA_ASSIGN_OR_RETURN(eval::Report report, eval::read_report(path));
   std::vector<eval::GateFinding> findings = eval::check_report(report);
   // Commit and date are read where they are known to be there.
   if (findings.empty()) {
-    append(findings, eval::check_history(report, history, std::time(nullptr)));
+    append(findings, eval::check_history(report, judged.history, std::time(nullptr)));
   }
-  return print_findings(path, findings.empty() ? report["schema"].get<std::string>() : "",
-                        findings);
+  const bool passes =
+      print_findings(path, findings.empty() ? report["schema"].get<std::string>() : "", findings);
+  if (passes) judged.passed.push_back({path, std::move(report)});
+  return passes;
 }
 
-Result<bool> judge_lines(const std::string& path, const eval::CommitHistory* history) {
+Result<bool> judge_lines(const std::string& path, const Judged& judged) {
   KAKEYA_ASSIGN_OR_RETURN(const std::vector<eval::Report> lines, eval::read_lines(path));
   std::vector<eval::GateFinding> findings = eval::check_lines(lines);
-  if (history != nullptr) append(findings, eval::check_line_history(lines, *history));
+  if (judged.history != nullptr) {
+    append(findings, eval::check_line_history(lines, *judged.history));
+  }
   return print_findings(path, fmt::format("{} lines", lines.size()), findings);
 }
 
-Result<bool> judge(const std::string& path, const eval::CommitHistory* history) {
+Result<bool> judge(const std::string& path, Judged& judged) {
   const std::string kind = std::filesystem::path(path).extension().string();
-  if (kind == ".jsonl") return judge_lines(path, history);
+  if (kind == ".jsonl") return judge_lines(path, judged);
   // Documents quote these: tools/check_figures compares them.
   if (kind == ".template") return true;
-  if (kind == ".json") return judge_report(path, history);
+  if (kind == ".json") return judge_report(path, judged);
   return print_findings(path, "",
                         {{"read", kind,
                           "expected *.json, *.jsonl or *.template: no rule reads "
@@ -81,7 +93,7 @@ Result<bool> judge(const std::string& path, const eval::CommitHistory* history) 
 }
 
 // Judges one argument: a report, or all files in and below a folder.
-Result<bool> judge_all(const std::string& path) {
+Result<bool> judge_all(const std::string& path, Judged& judged) {
   std::error_code failed;
   const bool is_folder = std::filesystem::is_directory(path, failed);
   const std::string folder =
@@ -91,15 +103,15 @@ Result<bool> judge_all(const std::string& path) {
     print("note  {}: commits are not compared with the history: {}\n", path,
           history.error().message());
   }
-  const eval::CommitHistory* known = history ? &*history : nullptr;
+  judged.history = history ? &*history : nullptr;
   // A file that is named is a report, however it is called.
   if (!is_folder) {
-    return path.ends_with(".jsonl") ? judge_lines(path, known) : judge_report(path, known);
+    return path.ends_with(".jsonl") ? judge_lines(path, judged) : judge_report(path, judged);
   }
   KAKEYA_ASSIGN_OR_RETURN(const std::vector<std::string> files, find_files_of_reports(path));
   bool all = true;
   for (const std::string& file : files) {
-    KAKEYA_ASSIGN_OR_RETURN(const bool passes, judge(file, known));
+    KAKEYA_ASSIGN_OR_RETURN(const bool passes, judge(file, judged));
     all = all && passes;
   }
   return all;
@@ -112,9 +124,13 @@ Result<bool> run_gate(const GateFlags& flags) {
     return true;
   }
   bool all = true;
+  Judged judged;
   for (const std::string& path : flags.paths) {
-    KAKEYA_ASSIGN_OR_RETURN(const bool passes, judge_all(path));
+    KAKEYA_ASSIGN_OR_RETURN(const bool passes, judge_all(path, judged));
     all = all && passes;
+  }
+  for (const eval::FindingOfFile& found : eval::check_agreement(judged.passed)) {
+    all = print_findings(found.path, "", {found.finding}) && all;
   }
   return all;
 }

@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "eval/kv/kv_bytes_rules.h"
 #include "eval/report/builtin_sets.h"
 #include "eval/report/report_kinds.h"
 #include "eval/report/report_rules.h"
@@ -67,6 +68,7 @@ void check_text(const Report& report, std::size_t index, RuleChecks& checks) {
   check_length(report, text, at, checks);
   checks.expect(modes.size() == report["modes"].size(), "counts", at + "/modes",
                 "expected a row for each mode");
+  check_mode_bytes(report, text, at, checks);
   for (std::size_t i = 0; i < std::min(modes.size(), report["modes"].size()); ++i) {
     const std::string here = fmt::format("{}/modes/{}", at, i);
     const Report& mode = modes[i];
