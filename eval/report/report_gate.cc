@@ -45,7 +45,8 @@ constexpr std::array kRules = {
     GateRule{"within-the-machine",
              "no more bytes a second than 1.3 times what the probe read, or twice where caches "
              "hold them; none that the card's data sheet does not have"},
-    GateRule{"agreement", "what is measured twice, of one model and text or one code and command, is the same"},
+    GateRule{"agreement",
+             "what is measured twice, of one model and text or one code and command, is the same"},
     GateRule{"history",
              "a commit is one that HEAD came from, made before the run; no run is of the future"},
     GateRule{"read", "a folder of reports has no file that no rule reads"},
