@@ -13,6 +13,7 @@ void add_eval_kl_command(CLI::App& eval, int& exit_code);
 void add_eval_drafter_parity_command(CLI::App& eval, int& exit_code);
 void add_eval_overlap_command(CLI::App& eval, int& exit_code);
 void add_eval_niah_command(CLI::App& eval, int& exit_code);
+void add_eval_bounded_command(CLI::App& eval, int& exit_code);
 void add_eval_humaneval_command(CLI::App& eval, int& exit_code);
 void add_eval_gsm8k_command(CLI::App& eval, int& exit_code);
 void add_eval_longrun_command(CLI::App& eval, int& exit_code);
@@ -42,6 +43,8 @@ inline constexpr EvalCommand kEvalCommands[] = {
      "\n  kakeya eval overlap                   how many experts does a block of drafts load?"},
     {add_eval_niah_command,
      "\n  kakeya eval niah                      are codes found that are hidden in a long text?"},
+    {add_eval_bounded_command,
+     "\n  kakeya eval bounded --kv-full k3v3    does bounded memory find as much, and faster?"},
     {add_eval_humaneval_command,
      "\n  kakeya eval humaneval --run-code      how many functions does it complete?"},
     {add_eval_gsm8k_command,

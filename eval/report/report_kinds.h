@@ -14,6 +14,7 @@ const ReportKind& drafter_parity_report();
 const ReportKind& overlap_report();
 const ReportKind& niah_report();
 const ReportKind& served_niah_report();
+const ReportKind& bounded_report();
 const ReportKind& task_report();
 const ReportKind& served_task_report();
 const ReportKind& longrun_report();
@@ -24,6 +25,7 @@ const ReportKind& verify_report();
 const ReportKind& operations_report();
 const ReportKind& batch_report();
 const ReportKind& peers_report();
+const ReportKind& peer_perplexity_report();
 const ReportKind& servers_report();
 
 inline constexpr const ReportKind& (*kReportKinds[])() = {
@@ -35,6 +37,7 @@ inline constexpr const ReportKind& (*kReportKinds[])() = {
     overlap_report,          // kakeya.eval.overlap
     niah_report,             // kakeya.eval.niah
     served_niah_report,      // kakeya.eval.served-niah
+    bounded_report,          // kakeya.eval.bounded
     task_report,             // kakeya.eval.task
     served_task_report,      // kakeya.eval.served-task
     longrun_report,          // kakeya.longrun
@@ -45,6 +48,7 @@ inline constexpr const ReportKind& (*kReportKinds[])() = {
     operations_report,       // kakeya.bench.operations
     batch_report,            // kakeya.bench.batch
     peers_report,            // kakeya.peers
+    peer_perplexity_report,  // kakeya.peers.perplexity
     servers_report,          // kakeya.servers
 };
 

@@ -1,6 +1,7 @@
 // kakeya eval perplexity: how surprised a model is by texts.
 #include <fmt/format.h>
 
+#include <array>
 #include <cmath>
 #include <memory>
 #include <string>
@@ -19,10 +20,14 @@
 namespace kakeya::cli {
 namespace {
 
+// In the order of eval::Counted.
+constexpr std::array kCountedNames = {"all", "second-half"};
+
 struct PerplexityFlags {
   ModelFlags model;
   TextSetFlags texts;
   ReportFlags report;
+  std::string counted = kCountedNames.front();
   std::string resume;
   RunConditions conditions;
 };
@@ -70,30 +75,34 @@ Status eval_perplexity(const PerplexityFlags& flags) {
   KAKEYA_ASSIGN_OR_RETURN(const auto journal,
                           open_part_journal(flags.resume, "eval perplexity",
                                             journal_run_json(*engine, flags.model, {},
-                                                             {{"length", flags.texts.length}})));
+                                                             {{"length", flags.texts.length},
+                                                              {"counted", flags.counted}})));
   std::vector<eval::PerplexityReport> reports;
   for (const eval::PromptSet& set : sets) {
     ProgressBar bar(set.name);
-    eval::PerplexityOptions options{.window = flags.texts.length,
-                                    .session = engine->session_options(),
-                                    .on_progress =
-                                        [&](std::int64_t done, std::int64_t total) {
-                                          bar.update(static_cast<std::uint64_t>(done),
-                                                     static_cast<std::uint64_t>(total));
-                                        },
-                                    .journal = journal.get()};
+    eval::PerplexityOptions options{
+        .window = flags.texts.length,
+        .counted = flags.counted == kCountedNames.front() ? eval::Counted::kAll
+                                                          : eval::Counted::kSecondHalf,
+        .session = engine->session_options(),
+        .on_progress =
+            [&](std::int64_t done, std::int64_t total) {
+              bar.update(static_cast<std::uint64_t>(done), static_cast<std::uint64_t>(total));
+            },
+        .journal = journal.get()};
     KAKEYA_ASSIGN_OR_RETURN(eval::PerplexityReport report,
                             eval::evaluate_perplexity(*engine, set, options));
     reports.push_back(std::move(report));
   }
   nlohmann::ordered_json json =
-      provenance_json("kakeya.eval.perplexity/2", flags.conditions, flags.model, *engine);
-  json["options"] = {{"window", flags.texts.length}, {"limit", flags.texts.limit}};
+      provenance_json("kakeya.eval.perplexity/3", flags.conditions, flags.model, *engine);
+  json["options"] = {
+      {"window", flags.texts.length}, {"counted", flags.counted}, {"limit", flags.texts.limit}};
   for (const eval::PerplexityReport& report : reports) json["sets"].push_back(set_json(report));
-  const std::string table =
-      fmt::format("windows of {} tokens, each from nothing; {}, {} threads, compute {}\n\n{}",
-                  flags.texts.length, engine->backend_name(), engine->num_threads(),
-                  flags.model.compute, format_sets(reports));
+  const std::string table = fmt::format(
+      "windows of {} tokens, each from nothing, counted: {}; {}, {} threads, compute {}\n\n{}",
+      flags.texts.length, flags.counted, engine->backend_name(), engine->num_threads(),
+      flags.model.compute, format_sets(reports));
   return give_report(flags.report, json, table);
 }
 
@@ -103,18 +112,27 @@ void add_eval_perplexity_command(CLI::App& eval, int& exit_code) {
   CLI::App* command = eval.add_subcommand("perplexity", "How surprised a model is by texts");
   auto flags = std::make_shared<PerplexityFlags>();
   add_text_set_flags(*command, flags->texts);
+  command
+      ->add_option("--counted", flags->counted,
+                   "Tokens of a window that count: all but the first (all, the default), or those "
+                   "of the second half, as in llama.cpp's llama-perplexity (second-half)")
+      ->check(CLI::IsMember(std::vector<std::string>(kCountedNames.begin(), kCountedNames.end())))
+      ->type_name("WHICH");
   add_report_flags(*command, flags->report, "window");
   add_resume_flag(*command, flags->resume, "windows");
   add_engine_flags(*command, flags->model);
   add_kv_flags(*command, flags->model);
   command->footer(
       "Each text is cut into windows that begin with the beginning-of-sequence token, if the model "
-      "has one; all tokens of a window but its first count. The interval is of 1,000 draws of as "
-      "many windows. Ways of keeping the KV cache are flags, as everywhere.\n"
+      "has one; all tokens of a window but its first count. With --counted second-half windows "
+      "follow each other, and that token takes the place of their first one. The interval is of "
+      "1,000 draws of as many windows. Ways of keeping the KV cache are flags, as everywhere.\n"
       "Examples:\n"
       "  kakeya eval perplexity --out report.json\n"
       "  kakeya eval perplexity --texts wikitext2 --kv-full int8 --kv-sliding int8\n"
-      "  kakeya eval perplexity --model DIR --file book.txt --length 2048 --resume run.jsonl");
+      "  kakeya eval perplexity --model DIR --file book.txt --length 2048 --resume run.jsonl\n"
+      "  kakeya eval perplexity --model FILE.gguf --file wiki.test.raw --counted second-half     "
+      "llama-perplexity -f wiki.test.raw");
   command->callback([flags, &exit_code] {
     const Status done = eval_perplexity(*flags);
     exit_code = done ? kExitOk : report(done.error());

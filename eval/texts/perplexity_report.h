@@ -9,7 +9,7 @@
 
 namespace kakeya::eval {
 
-// The tokens of a window but its first one, which nothing is known of.
+// The cost of a window's tokens that count. Its first one never does, for nothing is known of it.
 struct WindowScore {
   std::string text;  // its id
   std::int64_t tokens = 0;

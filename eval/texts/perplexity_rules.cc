@@ -19,6 +19,7 @@ void check_perplexity(const Report& report, RuleChecks& checks) {
   const ReportCommand command = command_of(report, checks);
   check_texts_asked(report, command, checks);
   const std::int64_t window = count(report["options"]["window"]);
+  const bool second_half = report["options"].value("counted", "all") == "second-half";
   for (std::size_t i = 0; i < report["sets"].size(); ++i) {
     const Report& set = report["sets"][i];
     const std::string at = fmt::format("sets/{}", i);
@@ -28,7 +29,12 @@ void check_perplexity(const Report& report, RuleChecks& checks) {
       rows.windows.push_back({.text = row["text"].get<std::string>(),
                               .tokens = count(row["tokens"]),
                               .nll = row["nll"].get<double>()});
-      check_window(set["windows"], k, window, fmt::format("{}/windows/{}", at, k), checks);
+      const std::string row_at = fmt::format("{}/windows/{}", at, k);
+      if (second_half) {
+        checks.expect_count(window - 1 - window / 2, row["tokens"], "counts", row_at + "/tokens");
+      } else {
+        check_window(set["windows"], k, window, row_at, checks);
+      }
     }
     checks.expect_count(rows.tokens(), set["tokens"], "counts", at + "/tokens");
     checks.expect_number(rows.perplexity(), set["perplexity"], "headline", at + "/perplexity");
@@ -49,6 +55,11 @@ std::vector<ClaimGroup> perplexity_claims(const Report& report) {
   return {std::move(group)};
 }
 
+// Since the third version a report says which tokens of a window count.
+constexpr std::string_view kCounted = R"(
+options/counted text checked
+)";
+
 constexpr std::string_view kPerplexity = R"(
 options/window count checked
 options/limit count stated
@@ -67,7 +78,9 @@ const ReportKind& perplexity_report() {
   static const ReportKind kKind = {
       .name = "kakeya.eval.perplexity",
       .schemas = {{1, fields_of({kProvenance, kEngine, kPerplexity, kInterval})},
-                  {2, fields_of({kProvenance, kEngine, kSession, kPerplexity, kOptionalInterval})}},
+                  {2, fields_of({kProvenance, kEngine, kSession, kPerplexity, kOptionalInterval})},
+                  {3, fields_of({kProvenance, kEngine, kSession, kPerplexity, kCounted,
+                                 kOptionalInterval})}},
       .check = check_perplexity,
       .claims = perplexity_claims,
       .unique_rows = {{"sets", {"set"}},

@@ -25,6 +25,7 @@ inline constexpr CommandFlag kTextFlags[] = {
     {"--file", "", FlagForm::kUnsaid},
     {"--length", "", FlagForm::kNumber, "options/length|options/window", "512"},
     {"--limit", "", FlagForm::kNumber, "options/limit", "0"},
+    {"--counted", "", FlagForm::kText, "options/counted", "all"},
     {"", "", FlagForm::kText, "session/draft", "none"},
     {"--draft", "", FlagForm::kUnsaid},
     {"--reference", "", FlagForm::kText, "reference/model"},

@@ -228,6 +228,9 @@ TEST_F(BadInputs, OfFlagsThatNothingReads) {
       {"$K eval niah -m $M --file - --haystack prose", 2, "--haystack"},
       {"$K eval gsm8k -m $M --key-file x", 2, "--key-file requires --url"},
       {"$K eval niah -m $M --tls-ca x", 2, "--tls-ca requires --url"},
+      {"$K eval perplexity -m $M --counted thirds", 2, "--counted"},
+      {"$K eval bounded -m $M", 2, "expected a way to bound memory"},
+      {"$K eval bounded -m $M --kv-full int8 --lengths 1000000 --pairs 5", 2, "--lengths"},
   });
 }
 

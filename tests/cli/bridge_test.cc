@@ -57,7 +57,7 @@ class CliBridge : public Cli {
     EXPECT_EQ(fetched.err, "");
     EXPECT_NE(fetched.out.find("ok    " + doctor), std::string::npos) << fetched.out;
     const bool quotable =
-        fetched.out.find("ok by the gate, kakeya.eval.perplexity/2") != std::string::npos;
+        fetched.out.find("ok by the gate, kakeya.eval.perplexity/3") != std::string::npos;
     const bool of_changes = fetched.out.find("FAIL provenance: dirty") != std::string::npos;
     EXPECT_TRUE(quotable || of_changes) << fetched.out;
     EXPECT_EQ(fetched.exit_code, quotable ? 0 : 1);

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -34,6 +35,16 @@ TEST(PerplexityEval, IsThatOfAnotherImplementation) {
     EXPECT_NEAR(report->perplexity() / std::exp(nll / static_cast<double>(logprobs.size())), 1.0,
                 1e-3)
         << i;
+    const auto half = evaluate_perplexity(
+        *engine, text, {.window = std::ssize(ids), .counted = Counted::kSecondHalf});
+    ASSERT_TRUE(half.has_value()) << half.error().message();
+    double later = 0.0;
+    const auto counted = std::span(logprobs).subspan(ids.size() / 2);
+    for (const float logprob : counted) later -= static_cast<double>(logprob);
+    ASSERT_EQ(half->tokens(), std::ssize(counted));
+    EXPECT_NEAR(half->perplexity() / std::exp(later / static_cast<double>(counted.size())), 1.0,
+                1e-3)
+        << i;
   }
 }
 
@@ -50,6 +61,19 @@ TEST(PerplexityEval, CutsWindowsThatBeginAlike) {
   ASSERT_EQ(without.size(), 2U);
   EXPECT_EQ(without[0].ids, (std::vector<TokenId>{2, 10, 11, 12}));
   EXPECT_EQ(without[1].ids, (std::vector<TokenId>{13, 14, 15, 16}));
+}
+
+// llama.cpp's rule: the rest of a text is left out, and no token is pushed back by the first one.
+TEST(PerplexityEval, CutsWholeWindowsAsLlamaPerplexityDoes) {
+  const PromptSet texts{
+      .name = "",
+      .prompts = {{.id = "a", .ids = {2, 10, 11, 12, 13, 14, 15, 16, 17}, .answer = {}}}};
+  const auto windows = cut_whole_windows(texts, 2, 4);
+  ASSERT_EQ(windows.size(), 2U);
+  EXPECT_EQ(windows[0].ids, (std::vector<TokenId>{2, 10, 11, 12}));
+  EXPECT_EQ(windows[1].ids, (std::vector<TokenId>{2, 14, 15, 16}));
+  EXPECT_EQ(cut_whole_windows(texts, -1, 4)[1].ids, (std::vector<TokenId>{13, 14, 15, 16}));
+  EXPECT_FALSE(windows_of(texts, 2, 3, Counted::kSecondHalf).has_value());
 }
 
 // Windows that are all alike leave nothing open; the interval holds the whole's perplexity.
