@@ -2,7 +2,6 @@
 #include <fmt/format.h>
 #include <poll.h>
 #include <signal.h>
-#include <sys/resource.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -17,10 +16,6 @@
 #include <string>
 #include <utility>
 
-#ifdef __GLIBC__
-#include <malloc.h>
-#endif
-
 #include "cli/command.h"
 #include "cli/failure.h"
 #include "cli/flag_names.h"
@@ -30,6 +25,8 @@
 #include "cli/terminal.h"
 #include "commands.h"
 #include "kakeya/engine.h"
+#include "process_limits.h"
+#include "service/replica_name.h"
 #include "service/service.h"
 #include "wire/anthropic/routes.h"
 #include "wire/grpc/grpc_server.h"
@@ -160,25 +157,6 @@ void print_grpc(const wire::GrpcServer& grpc) {
   flush_output();
 }
 
-// glibc would raise its bound for large blocks up to 32 MiB as sessions come and go, keep their
-// memory among that of small blocks, and the program would grow for hours. Fixed at where it
-// begins, what a session had goes back to the system; so it does with few heaps for many threads.
-void give_memory_back() {
-#ifdef __GLIBC__
-  ::mallopt(M_MMAP_THRESHOLD, 128 << 10);
-  ::mallopt(M_ARENA_MAX, 2);
-#endif
-}
-
-// A connection takes four descriptors, and many systems begin with 1,024 for a process.
-void raise_descriptor_limit() {
-  constexpr rlim_t kEnough = 16'384;
-  rlimit limit = {};
-  if (::getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur >= kEnough) return;
-  limit.rlim_cur = std::min(limit.rlim_max, kEnough);
-  static_cast<void>(::setrlimit(RLIMIT_NOFILE, &limit));  // the server does with what there is
-}
-
 // Waits while `waits` says so, for at most so long; false if a signal ended it.
 bool wait_while(const Signals& signals, double seconds, const std::function<bool()>& waits) {
   constexpr int kLook = 20;  // milliseconds
@@ -215,6 +193,10 @@ int serve(ServeFlags& flags) {
   flags.grpc.tls_certificate = flags.http.tls_certificate;
   flags.grpc.tls_key = flags.http.tls_key;
   flags.grpc.keys_file = flags.http.keys_file;
+  std::string& name = flags.service.sessions.replica_name;
+  if (name.empty()) {
+    name = service::default_replica_name(flags.http.socket_path.empty() ? flags.http.port : 0);
+  }
   // Rather now than when the model is loaded.
   if (const Status sound = wire::HttpServer::check(flags.http); !sound)
     return report(sound.error());
@@ -317,6 +299,14 @@ void add_session_flags(CLI::App& command, ServeFlags& flags) {
           "to the next, and their keys and values in DIR/prefixes, unless "
           "--prompt-cache-dir says where; without it they end with the server")
       ->type_name("DIR")
+      ->group(kGroup);
+  command
+      .add_option(
+          "--replica-name", options.replica_name,
+          "Name of this server among its replicas, in ids of stored responses and sessions, "
+          "by which a balancer finds it: 1 to 48 of a-z, 0-9 and - (default: of the host's "
+          "name and the port)")
+      ->type_name("NAME")
       ->group(kGroup);
   command
       .add_option("--sessions", options.most_sessions,

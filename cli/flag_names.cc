@@ -45,6 +45,7 @@ constexpr FlagName kFlagNames[] = {
     {"HttpOptions::trusted_proxies", "--trusted-proxy"},
     {"HttpOptions::allowed_origins", "--allow-origin"},
     {"ServiceOptions::log_file", "--log"},
+    {"SessionsOptions::replica_name", "--replica-name"},
     {"HttpOptions::tls_certificate", "--tls-cert"},
     {"HttpOptions::tls_key", "--tls-key"},
     {"SchedulerOptions::max_sequences", "--parallel"},

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "base/status.h"
+#include "service/replica_name.h"
 
 namespace kakeya::service {
 namespace {
@@ -67,7 +68,9 @@ Result<std::unique_ptr<Service>> Service::create(Engine& engine,
 
 Status Service::check(const ServiceOptions& options) {
   KAKEYA_TRY(ServerLog::open(options.log_file, options.log_level));
-  return {};
+  // Without a name ids have none.
+  const std::string& name = options.sessions.replica_name;
+  return name.empty() ? Status() : check_replica_name(name);
 }
 
 void Service::stop() {

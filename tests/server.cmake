@@ -1,5 +1,5 @@
 kakeya_test(server_test wire/anthropic/messages_test.cc service/answer_calls_test.cc service/answer_plan_test.cc service/answer_request_test.cc service/answer_splitter_test.cc
-            service/driver_test.cc service/sessions/catalogue_test.cc service/sessions/sessions_test.cc service/thought_markers_test.cc service/tool_parser_test.cc service/watchdog_test.cc
+            service/driver_test.cc service/replica_name_test.cc service/sessions/catalogue_test.cc service/sessions/sessions_test.cc service/thought_markers_test.cc service/tool_parser_test.cc service/watchdog_test.cc
             wire/http/access_test.cc wire/http/clients_test.cc wire/http/history_test.cc wire/http/http_rules_test.cc wire/http/http_server_test.cc wire/http/keys_test.cc
             wire/http/prefix_cache_test.cc wire/http/recorded_requests_test.cc wire/http/requests_over_http_test.cc wire/http/request_log_test.cc wire/http/thoughts_over_http_test.cc wire/http/tool_calls_over_http_test.cc wire/http/tool_loops_over_http_test.cc wire/http/trusted_proxies_test.cc
             wire/ollama/answers_test.cc wire/openai/completion_read_test.cc wire/openai/format_test.cc wire/openai/responses_over_http_test.cc wire/openai/responses_read_test.cc

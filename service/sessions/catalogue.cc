@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "base/status.h"
+#include "service/replica_name.h"
 #include "service/sessions/database.h"
 
 namespace kakeya::service {
@@ -79,8 +80,9 @@ Result<std::vector<SessionRow>> rows_of(SQLite::Statement& statement) {
 }
 
 Error no_such_session(const std::string& id) {
-  return Error(StatusCode::kNotFound,
-               fmt::format("expected the id of a session that is open, got '{}'", id));
+  return Error(
+      StatusCode::kNotFound,
+      fmt::format("expected the id of a session that is open, got '{}'{}", id, made_by(id)));
 }
 
 // Pieces of a text are whole where each begins at the end of the one before.

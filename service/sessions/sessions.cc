@@ -8,6 +8,7 @@
 #include "base/random_id.h"
 #include "base/status.h"
 #include "service/answer_request.h"
+#include "service/replica_name.h"
 
 namespace kakeya::service {
 namespace {
@@ -216,12 +217,13 @@ Outcome<SessionRow> Sessions::create(const std::string& owner, const NewSession&
   if (auto sound = check_wish(wish); !sound) return tl::unexpected(std::move(sound).error());
   const auto options = session_options_of(engine_, wish.mode);
   if (!options) return tl::unexpected(options.error());
-  const SessionRow row = {.id = wish.id.empty() ? random_id("sess-") : wish.id,
-                          .owner = owner,
-                          .label = wish.label,
-                          .parent = wish.parent,
-                          .mode = wish.mode,
-                          .stop_ids = wish.stop_ids};
+  const SessionRow row = {
+      .id = wish.id.empty() ? random_id(id_prefix_of("sess-", options_.replica_name)) : wish.id,
+      .owner = owner,
+      .label = wish.label,
+      .parent = wish.parent,
+      .mode = wish.mode,
+      .stop_ids = wish.stop_ids};
   if (const Status added = catalogue_->add(row); !added) return refused(added.error());
   return find(owner, row.id);
 }
@@ -352,12 +354,13 @@ Outcome<SessionRow> Sessions::fork(const std::string& owner,
   if (!held) return tl::unexpected(std::move(held).error());
   const auto parent = find(owner, id);
   if (!parent) return tl::unexpected(parent.error());
-  const SessionRow row = {.id = wish.id.empty() ? random_id("sess-") : wish.id,
-                          .owner = owner,
-                          .label = wish.label.empty() ? parent->label : wish.label,
-                          .parent = id,
-                          .mode = parent->mode,
-                          .stop_ids = parent->stop_ids};
+  const SessionRow row = {
+      .id = wish.id.empty() ? random_id(id_prefix_of("sess-", options_.replica_name)) : wish.id,
+      .owner = owner,
+      .label = wish.label.empty() ? parent->label : wish.label,
+      .parent = id,
+      .mode = parent->mode,
+      .stop_ids = parent->stop_ids};
   const Status added = catalogue_->add_fork(row, length.value_or(parent->tokens));
   if (!added) return refused(added.error());
   return find(owner, row.id);

@@ -43,7 +43,7 @@ inline constexpr const char* kSessionBusy = "session_busy";
 Outcome<void> check_session_id(const char* name, std::string_view id);
 
 struct NewSession {
-  std::string id = {};  // empty: "sess-" and 32 random hexadecimal digits
+  std::string id = {};  // empty: made of "sess-", the replica's name and random digits
   std::string label = {};
   std::string parent = {};  // for people; a fork has its own
   SessionMode mode = {};

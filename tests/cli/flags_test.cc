@@ -117,13 +117,15 @@ TEST_F(Cli, FlagsOfServeReachItsAnswers) {
   const std::string script =
       ask("-H 'Host: web.example' " + models) + ask("-H 'Host: other.example' " + models) +
       ask("-H 'Origin: https://a.example' " + models) +
+      ask("$url/v1/sessions -H 'Content-Type: application/json' -d '{}'") +
       ask("$url/v1/completions -H 'Content-Type: application/json' -d "
           "'{\"prompt\": \"a\", \"max_tokens\": 8000, \"ignore_eos\": true}'") +
       "true";
   const std::string model = damaged_model();
   std::ofstream(model + "/chat_template.jinja") << "{% if %}";
   EXPECT_EQ(while_served("", script,
-                         "--name zebra --allow-host web.example --allow-origin https://a.example "
+                         "--name zebra --replica-name stripes-1 --allow-host web.example "
+                         "--allow-origin https://a.example "
                          "--request-timeout 0.05 --drain 0 --drain-delay 0 --model " +
                              model),
             0);
@@ -134,6 +136,7 @@ TEST_F(Cli, FlagsOfServeReachItsAnswers) {
       << said;
   EXPECT_NE(said.find("504 "), std::string::npos) << said;
   EXPECT_NE(said.find("\"zebra\""), std::string::npos) << said;
+  EXPECT_NE(said.find("\"sess-stripes-1_"), std::string::npos) << said;
   // A template that cannot be parsed is none of these requests' business.
   EXPECT_NE(slurp(folder_ + "/served").find("conversations will be refused"), std::string::npos)
       << slurp(folder_ + "/served");

@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "base/bounded_json.h"
+#include "service/replica_name.h"
 #include "wire/http/json_parts.h"
 #include "wire/http/json_reader.h"
 #include "wire/openai/completion_read.h"
@@ -252,8 +253,8 @@ void read_output_options(JsonReader& reader, const Json& body, ResponseWish& out
 
 service::Refusal no_such_response(std::string_view id, std::string parameter, std::string code) {
   return {.status = StatusCode::kNotFound,
-          .message = fmt::format("{}: expected the id of a response that is stored, got {}",
-                                 parameter, shown(Json(id))),
+          .message = fmt::format("{}: expected the id of a response that is stored, got {}{}",
+                                 parameter, shown(Json(id)), service::made_by(id)),
           .parameter = std::move(parameter),
           .code = std::move(code)};
 }

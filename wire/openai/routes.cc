@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "service/answer_request.h"
+#include "service/replica_name.h"
 #include "service/service.h"
 #include "wire/http/answering.h"
 #include "wire/http/exchange.h"
@@ -66,7 +67,9 @@ bool serve_response(Exchange& exchange) {
   auto wish = read_response_request(exchange.body(),
                                     [&](std::string_view id) { return store.find(id, owner); });
   if (!wish) return exchange.refuse(wish.error());
-  const auto prepared = wire::prepare(exchange, wish->answer, "resp_");
+  const std::string& replica = exchange.service().options().sessions.replica_name;
+  const auto prepared =
+      wire::prepare(exchange, wish->answer, service::id_prefix_of("resp_", replica));
   if (!prepared) return exchange.refuse(prepared.error());
   const auto keep = [&](StoredResponse response) {
     wish->conversation.insert(wish->conversation.end(), response.messages.begin(),

@@ -64,10 +64,13 @@ class Responses : public testing::Test {
     return response["output"].back()["content"][0]["text"];
   }
 
-  void start(const wire::HttpOptions& http = {}, std::unique_ptr<Scheduler> scheduler = nullptr) {
+  void start(const wire::HttpOptions& http = {},
+             std::unique_ptr<Scheduler> scheduler = nullptr,
+             const std::string& replica = "") {
     server_.reset();
-    server_ = std::make_unique<test::TestServer>(*engine_, service::ServiceOptions(), http,
-                                                 std::move(scheduler));
+    service::ServiceOptions options;
+    options.sessions.replica_name = replica;
+    server_ = std::make_unique<test::TestServer>(*engine_, options, http, std::move(scheduler));
   }
 
   // A server that answers everything so; what it is asked can be looked at.
@@ -159,6 +162,25 @@ TEST_F(Responses, AreKeptUntilTheyAreDeleted) {
       json::parse(send(verb::post, "/v1/responses/" + id, json::object(), 405))["error"]["message"],
       "expected GET, HEAD, DELETE, OPTIONS, got 'POST'");
   send(verb::delete_, "/v1/responses", nullptr, 405);
+}
+
+TEST_F(Responses, SayWhichReplicaMadeThem) {
+  start({}, nullptr, "replica-1");
+  const json first = post(request());
+  const std::string id = first["id"];
+  EXPECT_THAT(id, testing::MatchesRegex("resp_replica-1_[0-9a-f]{32}"));
+  EXPECT_EQ(get(id), first);
+  EXPECT_EQ(get(id + "/input_items")["data"].size(), 1U);
+  const json reference = {{"type", "item_reference"}, {"id", first["output"][0]["id"]}};
+  post(request({{"input", {reference, {{"role", "user"}, {"content", "And on."}}}}}));
+  EXPECT_THAT(post(request({{"previous_response_id", id}}))["id"].get<std::string>(),
+              testing::StartsWith("resp_replica-1_"));
+  start({}, nullptr, "replica-2");
+  EXPECT_THAT(get(id, 404)["error"]["message"].get<std::string>(),
+              testing::EndsWith(", made by replica 'replica-1'"));
+  const json error = post(request({{"previous_response_id", id}}), 404)["error"];
+  EXPECT_THAT(error["message"].get<std::string>(),
+              testing::EndsWith(", made by replica 'replica-1'"));
 }
 
 TEST_F(Responses, ListWhatTheyWereAsked) {

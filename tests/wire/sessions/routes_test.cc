@@ -126,6 +126,20 @@ TEST_F(SessionsOverHttp, WhoSaysThatItIsOverIsBelieved) {
   }
 }
 
+TEST_F(SessionsOverHttp, IdsSayWhichReplicaMadeThem) {
+  service::ServiceOptions options;
+  options.sessions.replica_name = "replica-1";
+  server_.reset();
+  server_ = std::make_unique<test::TestServer>(*engine_, options);
+  const std::string id = send(verb::post, "/v1/sessions", json::object())["id"];
+  EXPECT_THAT(id, testing::MatchesRegex("sess-replica-1_[0-9a-f]{32}"));
+  const json fork = send(verb::post, "/v1/sessions/" + id + "/fork", json::object());
+  EXPECT_THAT(fork["id"].get<std::string>(), testing::StartsWith("sess-replica-1_"));
+  send(verb::delete_, "/v1/sessions/" + id);
+  EXPECT_THAT(send(verb::get, "/v1/sessions/" + id, nullptr, 404)["error"]["message"],
+              HasSubstr(", made by replica 'replica-1'"));
+}
+
 TEST_F(SessionsOverHttp, SessionsAreMadeForkedAndEnded) {
   const json made = send(
       verb::post, "/v1/sessions",
