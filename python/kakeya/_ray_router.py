@@ -5,8 +5,8 @@ from typing import Any
 
 from ray.serve.experimental.consistent_hash_router import ConsistentHashRouter
 
-# Names by which conversations are sent, the one that counts first, as the server has it.
-SESSION_FIELDS = (b"x-dynamo-session-id", b"x-claude-code-session-id", b"session-id", b"x-session-id")
+from kakeya._routing import SESSION_FIELDS
+
 # Nobody goes elsewhere from a replica with fewer requests: a pass takes some at little cost, and the prefix is here.
 FEW_REQUESTS = 4
 

@@ -1,19 +1,17 @@
-"""Three replicas of `kakeya serve` behind deploy/haproxy.cfg: one is killed, one drained, all restarted
-under load. usage: haproxy_test.py KAKEYA STREAMS (tools/test_clients runs it where haproxy is installed)"""
+"""Three replicas of `kakeya serve` behind deploy/haproxy.cfg: one is killed, one frozen, one drained, all restarted
+under load; conversations find their replicas. usage: haproxy_test.py KAKEYA STREAMS (tools/test_clients runs it where haproxy is installed)"""
 
 import http.client
 import json
-import pathlib
 import re
-import subprocess
+import signal
 import sys
-import tempfile
 import threading
 import time
 import unittest
 import urllib.request
 
-from serving import ROOT, Replica, free_port
+from serving import Proxy, Replica
 
 STREAMS = int(sys.argv.pop(2))
 KAKEYA = sys.argv.pop(1)
@@ -32,8 +30,8 @@ def ask(port, question, tokens, session=None, stream=False):
     headers = {"Content-Type": "application/json", **({"X-Session-ID": session} if session else {})}
     connection.request("POST", "/v1/chat/completions", json.dumps(body), headers)
     response = connection.getresponse()
-    if stream and response.status == 502:
-        return "", False  # the replica was killed before its first piece
+    if stream and response.status in (502, 503):
+        return "", False  # the replica was killed before its first piece, or while it was asked again
     if response.status != 200:
         raise RuntimeError(f"status {response.status}: {response.read()[:200]}")
     if not stream:
@@ -50,6 +48,14 @@ def ask(port, question, tokens, session=None, stream=False):
     return text, False
 
 
+def send(port, method, path, body=None):
+    """The status and the JSON of an answer."""
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
+    connection.request(method, path, json.dumps(body) if body else None, {"Content-Type": "application/json"})
+    response = connection.getresponse()
+    return response.status, json.load(response)
+
+
 def in_threads(calls):
     threads = [threading.Thread(target=call) for call in calls]
     for thread in threads:
@@ -59,21 +65,14 @@ def in_threads(calls):
 
 class Fleet(unittest.TestCase):
     def setUp(self):
-        self.replicas = [Replica(KAKEYA, "--drain-delay", "3", "--trusted-proxy", "127.0.0.1") for _ in range(3)]
+        flags = ["--drain-delay", "3", "--trusted-proxy", "127.0.0.1", "--replica-name"]
+        self.replicas = [Replica(KAKEYA, *flags, f"replica{i + 1}") for i in range(3)]
         for replica in self.replicas:
             self.addCleanup(replica.kill)
             replica.wait_until_ready()
-        self.port = free_port()
-        text = (ROOT / "deploy/haproxy.cfg").read_text().replace("127.0.0.1:8000", f"127.0.0.1:{self.port}")
-        for i, replica in enumerate(self.replicas):
-            text = text.replace(f"127.0.0.1:808{i + 1}", f"127.0.0.1:{replica.port}")
-        folder = tempfile.TemporaryDirectory()
-        self.addCleanup(folder.cleanup)
-        pathlib.Path(folder.name, "haproxy.cfg").write_text(text)
-        self.proxy = subprocess.Popen(["haproxy", "-f", f"{folder.name}/haproxy.cfg"],
-                                      stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-        self.addCleanup(self.proxy.wait)
-        self.addCleanup(self.proxy.kill)
+        self.proxy = Proxy([replica.port for replica in self.replicas])
+        self.addCleanup(self.proxy.end)
+        self.port = self.proxy.port
         for _ in range(200):
             try:
                 ask(self.port, "1", 1)
@@ -85,10 +84,64 @@ class Fleet(unittest.TestCase):
         for session in range(6):
             before = [tokens_of(replica) for replica in self.replicas]
             for turn in range(4):
-                ask(self.port, f"{turn}", 4, session=f"conversation {session}")
+                ask(self.port, f"{turn}", 4, session=f"conversation-{session}")
                 time.sleep(0.05)  # HAProxy still counts a request whose end it has not seen: the next would go elsewhere
             grown = [tokens_of(replica) > tokens for replica, tokens in zip(self.replicas, before)]
             self.assertEqual(sum(grown), 1, session)
+
+    def test_conversations_find_their_replicas_without_a_header(self):
+        prompt_tokens = cached_tokens = 0
+        for i in range(6):
+            messages = [{"role": "system", "content": "Be brief. " * 20}, {"role": "user", "content": f"Count from {i} to {i + 9}."}]
+            for turn in range(4):
+                status, answer = send(self.port, "POST", "/v1/chat/completions", {"messages": messages, "max_tokens": 40, "temperature": 0})
+                self.assertEqual(status, 200, answer)
+                if turn:
+                    prompt_tokens += answer["usage"]["prompt_tokens"]
+                    cached_tokens += answer["usage"]["prompt_tokens_details"]["cached_tokens"]
+                messages += [answer["choices"][0]["message"], {"role": "user", "content": f"And from {turn}?"}]
+                time.sleep(0.05)  # as above
+        print(f"later turns: {cached_tokens / prompt_tokens:.0%} of their prompts cached")
+        self.assertGreater(cached_tokens, 0.8 * prompt_tokens)
+
+    def test_a_stored_response_is_found_by_its_id(self):
+        for i in range(6):
+            previous = None
+            for turn in range(4):
+                status, made = send(self.port, "POST", "/v1/responses", {"input": f"{i} {turn}", "max_output_tokens": 4, "previous_response_id": previous})
+                self.assertEqual(status, 200, made)
+                previous = made["id"]
+                self.assertEqual(send(self.port, "GET", f"/v1/responses/{previous}"), (200, made))
+            self.assertEqual(send(self.port, "DELETE", f"/v1/responses/{previous}")[0], 200)
+            status, said = send(self.port, "GET", f"/v1/responses/{previous}")
+            self.assertEqual(status, 404)
+            self.assertIn(f"made by replica '{previous.split('_')[1]}'", said["error"]["message"])
+
+    def test_a_frozen_replica_loses_its_clients_within_six_seconds(self):
+        ended, texts = [], []
+
+        def run():
+            texts.append(ask(self.port, "Count from 5 to 14.", 7000, "frozen", stream=True))
+            ended.append(time.monotonic())
+
+        threads = in_threads([run])
+        time.sleep(0.5)
+        frozen = max(self.replicas, key=tokens_of)
+        frozen.process.send_signal(signal.SIGSTOP)
+        began = time.monotonic()
+        for thread in threads:
+            thread.join(timeout=30)
+        self.assertFalse(texts[0][1])
+        self.assertLess(ended[0] - began, 6.0)
+        print(f"a frozen replica's client was ended after {ended[0] - began:.1f} s")
+        self.assertTrue(ask(self.port, "Count from 5 to 14.", 4, "frozen", stream=True)[1])
+
+    def test_errors_of_the_proxy_are_json(self):
+        for replica in self.replicas:
+            replica.kill()
+        time.sleep(2)
+        status, said = send(self.port, "POST", "/v1/chat/completions", {"messages": []})
+        self.assertEqual((status, said["error"]["type"]), (503, "server_error"))
 
     def test_one_is_killed_and_one_drained_under_streams(self):
         questions = [f"Count from {i} to {i + 9}." for i in range(STREAMS)]
@@ -98,7 +151,7 @@ class Fleet(unittest.TestCase):
         def run(i):
             try:
                 for attempt in range(3):
-                    text, whole = ask(self.port, questions[i], 150, f"session {i}", stream=True)
+                    text, whole = ask(self.port, questions[i], 150, f"session-{i}", stream=True)
                     if whole:
                         break
                     broken.append(i)
@@ -128,7 +181,7 @@ class Fleet(unittest.TestCase):
         def run(client):
             while not stop.is_set():
                 try:
-                    session = f"client {client}" if client % 2 else None
+                    session = f"client-{client}" if client % 2 else None
                     answers.append(ask(self.port, "Count from 5 to 12.", 40, session)[0] == expected)
                 except Exception as failure:  # pylint: disable=broad-except
                     failures.append(failure)

@@ -1,8 +1,10 @@
-"""`kakeya serve` as a process of its own: one that a test begins and ends, and one that is killed and begun anew."""
+"""`kakeya serve` as a process of its own: one that a test begins and ends, and one that is killed and begun anew;
+HAProxy in front of several."""
 
 import pathlib
 import socket
 import subprocess
+import tempfile
 import time
 import urllib.request
 
@@ -62,3 +64,32 @@ class Replica:
     def kill(self):
         self.process.kill()
         self.process.wait()
+
+
+class Proxy:
+    """HAProxy by deploy/haproxy.cfg, in front of the servers on these ports. Not bounded: a conversation stays however many
+    requests its replica has."""
+
+    def __init__(self, ports, bounded=True):
+        self.port = free_port()
+        text = (ROOT / "deploy/haproxy.cfg").read_text().replace("127.0.0.1:8000", f"127.0.0.1:{self.port}")
+        if not bounded:
+            text = text.replace("hash-balance-factor 150", "hash-balance-factor 0")
+        for i, port in enumerate(ports):
+            text = text.replace(f"127.0.0.1:808{i + 1}", f"127.0.0.1:{port}")
+        self.folder = tempfile.TemporaryDirectory()
+        path = pathlib.Path(self.folder.name, "haproxy.cfg")
+        path.write_text(text)
+        self.process = subprocess.Popen(["haproxy", "-f", path], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        for _ in range(200):
+            try:
+                socket.create_connection(("127.0.0.1", self.port)).close()
+                return
+            except OSError:
+                time.sleep(0.05)
+        raise RuntimeError("haproxy does not get ready")
+
+    def end(self):
+        self.process.kill()
+        self.process.wait()
+        self.folder.cleanup()

@@ -53,6 +53,8 @@ class Container(unittest.TestCase):
         there = dict(re.findall(r"^  server (\w+) 127\.0\.0\.1:(\d+)$", haproxy, re.MULTILINE))
         self.assertEqual({name: service["environment"]["KAKEYA_SERVE_PORT"] for name, service in services.items()
                           if name != "haproxy"}, there)
+        for name in there:
+            self.assertEqual(services[name]["environment"]["KAKEYA_SERVE_REPLICA_NAME"], name)
         for name, service in services.items():
             self.assertEqual(service["network_mode"], "host", name)
             self.assertNotIn("ports", service, name)
