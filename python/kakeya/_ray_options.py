@@ -8,7 +8,7 @@ from typing import NoReturn
 # Flags of `kakeya serve` that are set for it here, that other machines would reach it by, or that name a folder of
 # one process alone.
 OWN_FLAGS = ("--model", "--host", "--port", "--socket", "--grpc", "--tls-cert", "--tls-key", "--config", "--new-key",
-             "--sessions-dir", "--drain", "--drain-delay", "--help", "-m", "-h")
+             "--replica-name", "--sessions-dir", "--drain", "--drain-delay", "--help", "-m", "-h")
 
 
 class _Parser(argparse.ArgumentParser):

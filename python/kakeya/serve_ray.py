@@ -18,6 +18,7 @@ from collections.abc import AsyncIterator
 os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # Ray would tell its makers about each cluster
 os.environ.setdefault("GRPC_VERBOSITY", "ERROR")
 os.environ["RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"] = "0"  # a cluster of one machine is on its loopback
+os.environ["RAY_SERVE_HTTP_PROXY_CALLBACK_IMPORT_PATH"] = "kakeya._ray_proxy.middlewares"
 
 import aiohttp
 import ray
@@ -45,8 +46,9 @@ class Replica:
         self._client = aiohttp.ClientSession(
             auto_decompress=False, timeout=aiohttp.ClientTimeout(), connector=aiohttp.TCPConnector(limit=0, force_close=True),
             skip_auto_headers=["User-Agent", "Content-Type", "Accept", "Accept-Encoding"])
-        self._server = await asyncio.create_subprocess_exec(*tied, str(PROGRAM), "serve", "--port", "0", *flags,
-                                                            stdout=out, stderr=asyncio.subprocess.STDOUT)
+        name = serve.get_replica_context().replica_id.unique_id  # by which the router knows it
+        self._server = await asyncio.create_subprocess_exec(*tied, str(PROGRAM), "serve", "--port", "0", "--replica-name", name,
+                                                            *flags, stdout=out, stderr=asyncio.subprocess.STDOUT)
         line = ""
         while not (address := re.match(r"http://127\.0\.0\.1:\d+", line)):
             before, line = line, (await self._server.stdout.readline()).decode(errors="replace")

@@ -6,6 +6,7 @@ import json
 import os
 import pathlib
 import re
+import select
 import signal
 import socket
 import subprocess
@@ -61,9 +62,15 @@ class Fleet:
             one.bind(("127.0.0.1", 0))
             self.port = one.getsockname()[1]
         self.log = folder / "requests.jsonl"
+        self.before = []  # statuses before the first replica was there
         self.process = subprocess.Popen(
             [sys.executable, "-m", "kakeya.serve_ray", "--model", ROOT / "models/demo", "--replicas", "2", "--drain", "20",
              "--port", str(self.port), "--", "--threads", "1", "--log", self.log], stdout=subprocess.PIPE, text=True)
+        while not select.select([self.process.stdout], [], [], 0.05)[0]:
+            try:
+                self.before.append(ask(self.port, "GET", "/v1/models")[0])
+            except OSError:
+                pass  # Serve does not listen yet
         assert self.process.stdout.readline() == f"serve_ray: http://127.0.0.1:{self.port}\n"
 
     def servers(self):
@@ -94,9 +101,27 @@ def wait_for(condition):
 def fleet(tmp_path_factory):
     made = Fleet(tmp_path_factory.mktemp("fleet"))
     yield made
-    made.process.terminate()
+    statuses = set()
+    with concurrent.futures.ThreadPoolExecutor(1) as pool:
+        # An answer that lasts: replicas drain meanwhile.
+        last = pool.submit(ask, made.port, "POST", "/v1/chat/completions", question(5, stream=True, max_tokens=1000))
+        time.sleep(0.3)
+        made.process.terminate()
+        while made.process.poll() is None:
+            try:
+                statuses.add(ask(made.port, "GET", "/v1/models")[0])
+            except (OSError, http.client.HTTPException):
+                pass  # Serve's proxy is gone
+            time.sleep(0.05)
+        assert text(last.result())
     assert made.process.wait(timeout=40) == 0
+    assert statuses == {200, 503}
     assert made.servers() == []
+
+
+def test_before_the_first_replica_is_there_clients_are_told_to_come_back(fleet):
+    assert set(fleet.before) <= {200, 503}
+    assert 503 in fleet.before
 
 
 def test_answers_are_those_of_one_server_alone(fleet):
@@ -127,6 +152,47 @@ def test_a_session_stays_at_one_replica(fleet, field):
             assert ask(fleet.port, "GET", f"/v1/sessions/{session}", **{field: session})[0] == 200
 
 
+def said_by(fleet, method, path, body=None):
+    status, _, text_said = ask(fleet.port, method, path, body)
+    return status, json.loads(text_said)
+
+
+def test_a_conversation_without_a_header_stays_at_one_replica(fleet):
+    for i in range(4):
+        messages = [{"role": "system", "content": "Be brief. " * 20}, {"role": "user", "content": f"{i}, \u4f60"}]
+        for turn in range(3):
+            body = {"messages": messages, "max_tokens": 4}
+            status, made = said_by(fleet, "POST", "/v1/chat/completions", body)
+            assert status == 200
+            assert turn == 0 or made["usage"]["prompt_tokens_details"]["cached_tokens"] > 60, (i, turn)
+            messages += [made["choices"][0]["message"], {"role": "user", "content": f"And {turn}?"}]
+
+
+def test_a_stored_response_is_found_by_its_id(fleet):
+    makers = set()
+    for i in range(8):
+        previous = None
+        for turn in range(3):
+            body = {"input": f"{i} {turn}", "max_output_tokens": 4, "previous_response_id": previous}
+            status, made = said_by(fleet, "POST", "/v1/responses", body)
+            assert status == 200, made
+            previous = made["id"]
+            assert said_by(fleet, "GET", f"/v1/responses/{previous}") == (200, made)
+        makers.add(previous.split("_")[1])
+        assert said_by(fleet, "DELETE", f"/v1/responses/{previous}")[0] == 200
+        status, said = said_by(fleet, "GET", f"/v1/responses/{previous}")
+        assert status == 404
+        assert said["error"]["message"].endswith(f"made by replica '{previous.split('_')[1]}'")
+    assert len(makers) == 2
+
+
+def test_long_bodies_come_whole(fleet):
+    for size in (10_000, 300_000, 5_000_000):
+        status, said = said_by(fleet, "POST", "/v1/chat/completions", question(1, user="a" * size))
+        assert status == 200, said
+    assert said_by(fleet, "POST", "/v1/chat/completions", question(1, user="a" * (9 << 20)))[0] == 413
+
+
 def test_a_client_that_goes_away_ends_the_answer(fleet):
     before = fleet.ends().count("cancelled")
     connection = http.client.HTTPConnection("127.0.0.1", fleet.port, timeout=60)
@@ -146,7 +212,7 @@ def test_another_replica_answers_when_one_is_killed(fleet):
     wait_for(lambda: before[0] not in fleet.servers())
     time.sleep(0.5)
     for i in range(8):
-        got = answer(ask(fleet.port, "POST", "/v1/chat/completions", question(5), X_Session_ID=f"behind {i}"))
+        got = answer(ask(fleet.port, "POST", "/v1/chat/completions", question(5), X_Session_ID=f"behind-{i}"))
         assert got == expected
     wait_for(lambda: len(fleet.servers()) == 2)
 
@@ -160,6 +226,7 @@ def test_another_replica_answers_when_one_is_killed(fleet):
     (["--min-replicas", "2"], "expected --max-replicas beside them"),
     (["--max-replicas", "2", "--min-replicas", "3"], "no larger --min-replicas"),
     (["--max-replicas", "2", "--replicas", "2"], "expected no --replicas"),
+    (["--", "--replica-name", "a"], "--replica-name of kakeya serve: expected it neither"),
     (["--", "--host=0.0.0.0"], "--host of kakeya serve: expected it neither"),
 ])
 def test_wrong_options_are_one_line(words, line, capsys):
