@@ -100,8 +100,8 @@ Result<bool> judge_all(const std::string& path, Judged& judged) {
       is_folder ? path : std::filesystem::absolute(path, failed).parent_path().string();
   const Result<eval::CommitHistory> history = read_commit_history(folder);
   if (!history) {
-    print("note  {}: commits are not compared with the history: {}\n", path,
-          history.error().message());
+    fmt::print(stderr, "{}: commits are not compared with the history: {}\n", path,
+               history.error().message());
   }
   judged.history = history ? &*history : nullptr;
   // A file that is named is a report, however it is called.

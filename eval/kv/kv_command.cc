@@ -37,6 +37,7 @@ struct KvFlags {
   std::int64_t limit = 0;  // texts of a set, prompts of a length; 0: all
   std::string data;
   std::string projections;  // empty: the model's own
+  bool times = false;
   ReportFlags report;
   std::string resume;
   RunConditions conditions;
@@ -119,13 +120,38 @@ nlohmann::ordered_json kv_journal_options(const std::vector<eval::KvMode>& modes
   return json;
 }
 
+// Times decoding behind the first text of each length.
+Status measure_times(EngineImpl& engine,
+                     const std::vector<Job>& jobs,
+                     const eval::KvEvalOptions& options,
+                     KvReports& reports) {
+  for (const Job& job : jobs) {
+    const auto is_there = [&](const eval::KvLengthTimes& each) {
+      return each.length == job.length;
+    };
+    if (job.needle || std::ranges::any_of(reports.times, is_there)) continue;
+    ProgressBar bar(fmt::format("times {}", job.length));
+    eval::KvEvalOptions of_job = options;
+    of_job.on_progress = [&](std::int64_t done, std::int64_t total) {
+      bar.update(static_cast<std::uint64_t>(done), static_cast<std::uint64_t>(total));
+    };
+    KAKEYA_ASSIGN_OR_RETURN(
+        eval::KvLengthTimes times,
+        eval::measure_kv_times(engine, reports.modes, job.set.prompts.front().ids, of_job));
+    reports.times.push_back(std::move(times));
+  }
+  return {};
+}
+
 // `options`: gets the projections that modes restore with.
 Result<KvReports> evaluate(EngineImpl& engine,
                            const KvFlags& flags,
                            const std::vector<Job>& jobs,
                            eval::KvEvalOptions& options) {
   KvReports reports;
-  KAKEYA_ASSIGN_OR_RETURN(reports.modes, eval::choose_kv_modes(flags.modes));
+  std::vector<std::string> names = flags.modes;
+  if (flags.times && !names.empty()) names.emplace_back(eval::kExactMode);  // what times are beside
+  KAKEYA_ASSIGN_OR_RETURN(reports.modes, eval::choose_kv_modes(names));
   KAKEYA_ASSIGN_OR_RETURN(options.projections, load_projections(engine, !flags.modes.empty(),
                                                                 reports.modes, flags.projections));
   KAKEYA_ASSIGN_OR_RETURN(
@@ -152,6 +178,7 @@ Result<KvReports> evaluate(EngineImpl& engine,
       reports.texts.push_back(std::move(report));
     }
   }
+  if (flags.times) KAKEYA_TRY(measure_times(engine, jobs, options, reports));
   return reports;
 }
 
@@ -166,12 +193,13 @@ Result<bool> eval_kv(const KvFlags& flags) {
   eval::KvEvalOptions options = flags.options;
   KAKEYA_ASSIGN_OR_RETURN(const KvReports reports, evaluate(*engine, flags, jobs, options));
 
-  nlohmann::ordered_json json = provenance_json("kakeya.eval.kv/3", flags.conditions, flags.model,
+  nlohmann::ordered_json json = provenance_json("kakeya.eval.kv/4", flags.conditions, flags.model,
                                                 *engine, options.projections);
   json["options"] = {{"lengths", flags.lengths},
                      {"limit", flags.limit},
                      {"chunk", flags.options.chunk},
-                     {"needle_tokens", flags.options.needle_tokens}};
+                     {"needle_tokens", flags.options.needle_tokens},
+                     {"times", flags.times}};
   add_kv_json(json, reports);
   const std::string table = fmt::format(
       "ways of keeping the KV cache against {}; {}, {} threads, compute {}; {} tokens a "
@@ -220,6 +248,9 @@ void add_kv_flags(CLI::App& command, KvFlags& flags) {
                   "Folder with the projections that modes restore with, aux, context and token "
                   "(default: the model's projections/)")
       ->type_name("DIR");
+  command.add_flag("--times", flags.times,
+                   "Decode on behind a text of each length, the modes in turns: what each costs in "
+                   "time (on an idle machine)");
   add_report_flags(command, flags.report, "mode");
   add_resume_flag(command, flags.resume, "texts and prompts");
 }
@@ -237,9 +268,11 @@ void add_eval_kv_command(CLI::App& eval, int& exit_code) {
       "Each text is run with its own tokens as input by the exact model and by every mode, and the "
       "distributions over the next token are compared at every position: KL divergence in nats, "
       "agreement of the most likely token, perplexity. Bytes are those of the cache. needle counts "
-      "replies that contain the code. The exit code is 1 if the mode exact is not exact.\n"
+      "replies that contain the code. With --times five samples of each mode "
+      "say how its tokens compare in time. The exit code is 1 if the mode exact is not exact.\n"
       "Examples:\n"
       "  kakeya eval kv --out report.json\n"
+      "  kakeya eval kv --modes int8,k4v4,drop-512 --texts code --lengths 4096 --times\n"
       "  kakeya eval kv --modes bf16 --compute f32 --lengths 512 --texts wikitext2 --limit 1");
   command->callback([flags, &exit_code] {
     const auto exact = eval_kv(*flags);

@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "base/median.h"
+
 namespace kakeya::cli {
 namespace {
 
@@ -43,6 +45,16 @@ nlohmann::ordered_json needle_json(const eval::KvNeedleReport& report) {
   for (const eval::KvNeedleResult& mode : report.modes) {
     json["modes"].push_back(
         {{"mode", mode.mode}, {"found", mode.found}, {"same_output", mode.same_output}});
+  }
+  return json;
+}
+
+nlohmann::ordered_json times_json(const eval::KvLengthTimes& times) {
+  nlohmann::ordered_json json = {{"length", times.length}, {"steps", times.steps}};
+  for (std::size_t i = 0; i < times.modes.size(); ++i) {
+    json["modes"].push_back({{"mode", times.modes[i].mode},
+                             {"ratio", times.ratio(i)},
+                             {"seconds", times.modes[i].seconds}});
   }
   return json;
 }
@@ -113,6 +125,19 @@ std::string needle_block(const eval::KvNeedleReport& report, const std::vector<L
   return text + "\n";
 }
 
+std::string times_block(const eval::KvLengthTimes& times, const std::vector<Line>& lines) {
+  const std::size_t width = title_width(lines);
+  std::string text = fmt::format("decoding behind {} tokens; {} tokens a sample, five of them\n",
+                                 times.length, times.steps);
+  text += fmt::format("{:<{}} {:>10} {:>12}\n", "mode", width, "ms a token", "of exact's");
+  for (const Line& line : lines) {
+    const double seconds = median(times.modes[line.index].seconds);
+    text += fmt::format("{:<{}} {:>10.3f} {:>12.2f}\n", line.title, width,
+                        1e3 * seconds / static_cast<double>(times.steps), times.ratio(line.index));
+  }
+  return text + "\n";
+}
+
 }  // namespace
 
 bool KvReports::exact_is_exact() const {
@@ -143,6 +168,8 @@ void add_kv_json(nlohmann::ordered_json& json, const KvReports& reports) {
   for (const eval::KvNeedleReport& report : reports.needles) {
     json["needles"].push_back(needle_json(report));
   }
+  json["times"] = nlohmann::ordered_json::array();
+  for (const eval::KvLengthTimes& times : reports.times) json["times"].push_back(times_json(times));
   json["exact"] = reports.exact_is_exact();
 }
 
@@ -151,6 +178,7 @@ std::string format_kv(const KvReports& reports) {
   std::string text;
   for (const eval::KvTextReport& report : reports.texts) text += text_block(report, lines);
   for (const eval::KvNeedleReport& report : reports.needles) text += needle_block(report, lines);
+  for (const eval::KvLengthTimes& times : reports.times) text += times_block(times, lines);
   if (!reports.exact_is_exact()) text += "the mode exact DIFFERS from the reference\n";
   return text;
 }

@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/median.h"
 #include "eval/kv/kv_bytes_rules.h"
 #include "eval/report/builtin_sets.h"
 #include "eval/report/report_kinds.h"
@@ -119,6 +120,44 @@ void check_needles(const Report& report, std::size_t index, RuleChecks& checks) 
   }
 }
 
+// Times of the modes beside the exact mode's, which come first.
+void check_times(const Report& report, std::size_t index, RuleChecks& checks) {
+  const Report& times = report["times"][index];
+  const std::string at = fmt::format("times/{}", index);
+  check_length(report, times, at, checks);
+  checks.expect(times["modes"].size() == report["modes"].size(), "counts", at + "/modes",
+                "expected a row for each mode");
+  const std::vector<double> exact = numbers(times["modes"][0]["seconds"]);
+  checks.expect(smallest(exact) >= kShortestSample, "samples", at + "/modes/0/seconds",
+                fmt::format("expected {} s or more a sample", kShortestSample));
+  for (std::size_t i = 0; i < std::min(times["modes"].size(), report["modes"].size()); ++i) {
+    const Report& mode = times["modes"][i];
+    const std::string here = fmt::format("{}/modes/{}", at, i);
+    checks.expect(mode["mode"] == report["modes"][i]["mode"], "counts", here + "/mode",
+                  "expected the modes in one order");
+    const std::vector<double> seconds = numbers(mode["seconds"]);
+    checks.expect(seconds.size() >= kFewestSamples && seconds.size() == exact.size(), "same-run",
+                  here + "/seconds",
+                  fmt::format("expected {} samples or more, as many as exact has", kFewestSamples));
+    if (seconds.size() != exact.size()) continue;
+    check_spread(seconds, here + "/seconds", checks);
+    std::vector<double> ratios;
+    for (std::size_t k = 0; k < seconds.size(); ++k) ratios.push_back(seconds[k] / exact[k]);
+    checks.expect_number(median(ratios), mode["ratio"], "headline", here + "/ratio");
+  }
+}
+
+// Times at each length that has texts, if they were asked for.
+void check_times_asked(const Report& report, RuleChecks& checks) {
+  if (!report.contains("times")) return;
+  std::set<std::int64_t> lengths;
+  if (report["options"]["times"].get<bool>()) {
+    for (const Report& text : report["texts"]) lengths.insert(count(text["length"]));
+  }
+  checks.expect_count(std::ssize(lengths), Report(report["times"].size()), "counts", "times");
+  for (std::size_t i = 0; i < report["times"].size(); ++i) check_times(report, i, checks);
+}
+
 // Each set at each length, in the modes that were asked for.
 void check_rows_asked(const Report& report, const ReportCommand& command, RuleChecks& checks) {
   const auto named = command.given.find("--modes");
@@ -160,6 +199,7 @@ void check_keys_and_values(const Report& report, RuleChecks& checks) {
   for (std::size_t i = 0; i < report["needles"].size(); ++i) {
     check_needles(report, i, checks);
   }
+  check_times_asked(report, checks);
   checks.expect(report["exact"].get<bool>() == exact, "exact-is-exact", "exact",
                 fmt::format("expected {}, got {}", exact, !exact));
 }
@@ -180,6 +220,19 @@ std::vector<ClaimGroup> keys_and_values_claims(const Report& report) {
     }
     groups.push_back(std::move(far));
     groups.push_back(std::move(bytes));
+  }
+  for (const Report& times : values_at(report, "times/*")) {
+    ClaimGroup group{.title = fmt::format("Time of a token behind {}", count(times["length"])),
+                     .unit = "of the exact mode's",
+                     .better = Better::kLess,
+                     .reference = 1.0,
+                     .interval = kSpread};
+    const std::vector<double> exact = numbers(times["modes"][0]["seconds"]);
+    for (const Report& mode : times["modes"]) {
+      group.claims.push_back(
+          claim_of_samples(field_text(mode["mode"]), ratios(numbers(mode["seconds"]), exact)));
+    }
+    groups.push_back(std::move(group));
   }
   return groups;
 }
@@ -217,6 +270,24 @@ needles/*?/modes/*/same_output count result
 exact flag checked
 )";
 
+// Since the fourth version.
+constexpr std::string_view kTimes = R"(
+options/times flag checked
+times/*?/length count checked
+times/*?/steps count stated
+times/*?/modes/*/mode text checked
+times/*?/modes/*/ratio number checked
+times/*?/modes/*/seconds/* seconds measured
+)";
+
+std::vector<ReportSchema> kv_schemas() {
+  std::vector<ReportSchema> schemas = engine_schemas(2, fields_of({kKeysAndValues}));
+  std::vector<ReportField> since = schemas.back().fields;
+  add_fields(kTimes, "", since);
+  schemas.push_back({4, std::move(since)});
+  return schemas;
+}
+
 using enum FlagForm;
 
 constexpr CommandFlag kKeysAndValuesFlags[] = {
@@ -228,18 +299,21 @@ constexpr CommandFlag kKeysAndValuesFlags[] = {
     {"", "", kNumber, "session/chunk", "512"},
     {"", "", kNumber, "options/needle_tokens", "16"},
     {"--projections", "", kUnsaid},
+    {"--times", "", kFlag, "options/times"},
 };
 
 }  // namespace
 
 const ReportKind& keys_and_values_report() {
   static const ReportKind kKind = {.name = "kakeya.eval.kv",
-                                   .schemas = engine_schemas(2, fields_of({kKeysAndValues})),
+                                   .schemas = kv_schemas(),
                                    .check = check_keys_and_values,
                                    .claims = keys_and_values_claims,
                                    .unique_rows = {{"modes", {"mode"}},
                                                    {"texts", {"set", "length"}},
-                                                   {"needles", {"set", "length"}}},
+                                                   {"needles", {"set", "length"}},
+                                                   {"times", {"length"}}},
+                                   .timed_samples = {"times/*/modes/*/seconds/*"},
                                    .commands = {"kv"},
                                    .flags = kKeysAndValuesFlags};
   return kKind;

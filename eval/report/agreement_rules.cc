@@ -15,6 +15,7 @@ namespace {
 // Mean logarithms of probabilities differ with the instructions that compute them: of reports that
 // are kept, by 0.007.
 constexpr double kMostNats = 0.02;
+constexpr double kFewestTokens = 250;  // of a window, over which that is a mean
 // Another order of sums, in doubles: of reports that are kept, 2e-14.
 constexpr double kRoundingOfSums = 1e-9;
 
@@ -45,6 +46,18 @@ std::string text_of(const Report& report, std::string_view name) {
   return report[std::string(name)].get<std::string>();
 }
 
+// The session of a report's windows if its cache is not exact, without where and with how many
+// threads it ran; empty if it is exact, or the report does not say.
+std::string inexact_session_of(const Report& report) {
+  Report session = report.value("session", Report::object());
+  if (session.empty()) return "";
+  if (session["kv_full"] == "auto" && session["kv_sliding"] == "auto" && session["window"] == 0) {
+    return "";
+  }
+  for (const char* name : {"backend", "threads"}) session.erase(name);
+  return session.dump();
+}
+
 // Windows of texts, of whatever kind of report.
 void add_windows(const Report& report, Agreements& agreements) {
   const Report& options = report["options"];
@@ -52,6 +65,7 @@ void add_windows(const Report& report, Agreements& agreements) {
       count(options.contains("window") ? options["window"] : options["length"]);
   const bool has_reference = report.contains("reference");
   const Report& reference = has_reference ? report["reference"] : report;
+  const std::string counted = options.value("counted", "all");
   for (std::size_t i = 0; i < report["sets"].size(); ++i) {
     const Report& windows = report["sets"][i]["windows"];
     std::map<std::string, int> windows_of;
@@ -62,13 +76,16 @@ void add_windows(const Report& report, Agreements& agreements) {
       const std::string of =
           fmt::format("{}, window {} of {} tokens, model ", text, ++windows_of[text], length);
       const double tokens = row["tokens"].get<double>();
-      const auto add_nats = [&](const char* name, const Report& model) {
-        agreements.add("nats a token of " + of + text_of(model, "weights"),
+      const auto add_nats = [&](const char* name, const Report& model, const std::string& session) {
+        if (tokens < kFewestTokens) return;
+        agreements.add(fmt::format("nats a token of {}{}, {} {}", of, text_of(model, "weights"),
+                                   counted, session),
                        row[name].get<double>() / tokens, kMostNats, at + name);
       };
-      agreements.add("tokens of " + of + text_of(report, "weights"), tokens, 0.0, at + "tokens");
-      add_nats("nll", report);
-      if (has_reference) add_nats("reference_nll", reference);
+      agreements.add(fmt::format("tokens of {}{}, {}", of, text_of(report, "weights"), counted),
+                     tokens, 0.0, at + "tokens");
+      add_nats("nll", report, inexact_session_of(report));
+      if (has_reference) add_nats("reference_nll", reference, "");
     }
   }
 }
@@ -92,7 +109,8 @@ void add_keys_and_values(const Report& report, Agreements& agreements) {
       agreements.add("log perplexity of " + of, std::log(reference), kMostNats,
                      at + "reference_perplexity");
       const std::string mode_of =
-          fmt::format(" bytes of {}, {} tokens, model {}", text_of(mode, "mode"), length, model);
+          fmt::format(" bytes of {}, {} tokens, {} a pass, model {}", text_of(mode, "mode"), length,
+                      count(report["options"]["chunk"]), model);
       for (const auto& [name, bytes] : mode["kv_bytes"].items()) {
         agreements.add(name + mode_of, bytes.get<double>(), 0.0, at + "kv_bytes/" + name);
       }

@@ -32,6 +32,7 @@ class RuleChecks {
 };
 
 constexpr std::size_t kFewestSamples = 5;   // behind a ratio of times
+constexpr double kShortestSample = 0.1;     // seconds of one of them
 constexpr std::int64_t kFewestAnswers = 5;  // behind a recall
 
 std::int64_t count(const Report& value);

@@ -18,7 +18,6 @@ namespace {
 // Rows of a block of n-grams, which go without a drafter.
 constexpr std::int64_t kNgramRows = 16;
 
-constexpr double kShortestSample = 0.1;  // seconds of decoding a set
 // By so much may noise alone make drafted decoding faster: of reports that are kept, sets with next
 // to no accepted draft decode 0.96 to 1.00 times as fast as without, and single pairs 0.88 to 1.04.
 constexpr double kNoise = 1.1;

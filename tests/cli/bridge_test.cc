@@ -64,7 +64,7 @@ class CliBridge : public Cli {
     const std::string results = folder_ + "/asker/results/";
     EXPECT_GE(nlohmann::json::parse(slurp(results + doctor + ".report.json"))["cpus"], 1);
     EXPECT_EQ(nlohmann::json::parse(slurp(results + perplexity + ".report.json"))["schema"],
-              "kakeya.eval.perplexity/2");
+              "kakeya.eval.perplexity/3");
     const Outcome status = kakeya("bridge status" + home("asker"));
     EXPECT_NE(status.out.find(doctor + "  doctor      mac"), std::string::npos) << status.out;
     EXPECT_EQ(kakeya("bridge fetch" + home("asker")).out, "no job waits for an answer\n");

@@ -500,7 +500,7 @@ TEST_F(Cli, EvaluatesWaysOfKeepingKeysAndValues) {
   ASSERT_EQ(outcome.exit_code, 0) << outcome.err;
   const auto json = nlohmann::json::parse(outcome.out);
   EXPECT_EQ(nlohmann::json::parse(slurp(report)), json);
-  EXPECT_EQ(json["schema"], "kakeya.eval.kv/3");
+  EXPECT_EQ(json["schema"], "kakeya.eval.kv/4");
   for (const char* field : {"version", "backend", "threads", "model", "options", "modes"}) {
     EXPECT_TRUE(json.contains(field)) << field;
   }
@@ -526,6 +526,12 @@ TEST_F(Cli, EvaluatesWaysOfKeepingKeysAndValues) {
     EXPECT_NE(table.out.find(part), std::string::npos) << part << "\n" << table.out;
   }
   EXPECT_EQ(table.out.find("exact "), std::string::npos) << table.out;
+  // Times are beside the exact mode's, which comes with them.
+  const Outcome times = kakeya(command + "--lengths 64 --texts code --modes bf16 --times");
+  ASSERT_EQ(times.exit_code, 0) << times.err;
+  for (const char* part : {"decoding behind 64 tokens", "of exact's", "\nexact "}) {
+    EXPECT_NE(times.out.find(part), std::string::npos) << part << "\n" << times.out;
+  }
 }
 
 TEST_F(Cli, RefusesBadFlagsOfTheEvaluationOfCachesWithOneLine) {

@@ -32,6 +32,21 @@ TEST(Agreement, PassesWhatIsKept) {
   }
 }
 
+// Another cache gives other likelihoods, and short windows' means differ with the instructions.
+TEST(Agreement, ComparesLikelihoodsOfOneKindOfCache) {
+  Report inexact = made_session_report(kept_report("perplexity"));
+  inexact["session"]["kv_full"] = "e8";
+  Report shorter = kept_report("perplexity");
+  for (Report* report : {&inexact, &shorter}) {
+    for (Report& window : (*report)["sets"][0]["windows"]) {
+      window["nll"] = window["nll"].get<double>() * 1.05;
+    }
+  }
+  const PassedReport kept{"kept", kept_report("perplexity")};
+  EXPECT_TRUE(check_agreement(std::vector<PassedReport>{kept, {"e8", inexact}}).empty());
+  EXPECT_FALSE(check_agreement(std::vector<PassedReport>{kept, {"same", shorter}}).empty());
+}
+
 struct DoctoredTogether {
   const char* report;
   std::function<void(Report&)> doctor;
