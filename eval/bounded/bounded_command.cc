@@ -131,7 +131,8 @@ void add_bounded_flags(CLI::App& command, BoundedFlags& flags) {
       ->check(CLI::Range(1, 100000))
       ->type_name("N");
   command
-      .add_option("--pairs", flags.options.pairs, "Times that each is asked both ways (default: 5)")
+      .add_option("--pairs", flags.options.pairs,
+                  "Times that replies are decoded both ways (default: 5)")
       ->check(CLI::Range(1, 1000))
       ->type_name("N");
   command

@@ -32,7 +32,7 @@ class BothWays {
                                  std::int64_t length,
                                  const BoundedOptions& options,
                                  const BoundedRun& run);
-  Status pair(std::int64_t pair);
+  Status add_prompt(std::size_t index);
   Result<BoundedLength> finish(const Tokenizer& tokenizer) &&;
 
  private:
@@ -43,8 +43,12 @@ class BothWays {
            const BoundedRun& run)
       : prompts_(prompts), options_(options), run_(run) {
     for (auto& replies : replies_) replies.resize(prompts.size());
+    for (auto* seconds : {&length_.plain_seconds, &length_.bounded_seconds}) {
+      seconds->resize(static_cast<std::size_t>(options.pairs));
+    }
   }
-  Status ask(Way way, std::size_t index);
+  // Decodes the reply behind a prompt that was run.
+  Status reply(Way way, std::size_t index, std::int64_t pair);
 
   std::span<const NeedlePrompt> prompts_;
   const BoundedOptions& options_;
@@ -52,7 +56,6 @@ class BothWays {
   std::array<std::unique_ptr<Session>, 2> sessions_;
   std::array<std::vector<std::vector<TokenId>>, 2> replies_;
   BoundedLength length_;
-  double seconds_ = 0.0;  // of the present pair's present way
   std::int64_t done_ = 0;
 };
 
@@ -71,40 +74,38 @@ Result<BothWays> BothWays::create(Engine& engine,
   return both;
 }
 
-Status BothWays::ask(Way way, std::size_t index) {
-  Session& session = *sessions_[way];
-  KAKEYA_TRY(session.truncate(0));
-  KAKEYA_TRY(session.append(prompts_[index].ids));
+Status BothWays::reply(Way way, std::size_t index, std::int64_t pair) {
+  KAKEYA_ASSIGN_OR_RETURN(const auto session, sessions_[way]->fork());
   GenerateOptions generate{.max_tokens = options_.max_tokens};
   if (way == kPlain) generate.draft_length = 0;
-  KAKEYA_ASSIGN_OR_RETURN(GenerateResult result, session.generate(generate));
-  seconds_ += result.decode_seconds;
+  KAKEYA_ASSIGN_OR_RETURN(GenerateResult result, session->generate(generate));
+  (way == kPlain ? length_.plain_seconds
+                 : length_.bounded_seconds)[static_cast<std::size_t>(pair)] +=
+      result.decode_seconds;
   if (way == kBounded) {
     length_.drafted += result.drafted;
     length_.accepted += result.accepted;
   }
   std::vector<TokenId>& known = replies_[way][index];
   if (known.empty()) known = result.ids;
-  if (known != result.ids) {
-    return error(StatusCode::kInternal, "expected the reply of the first pair, got another one");
-  }
-  done_ += length_.length;
-  const std::int64_t all = 2 * options_.pairs * std::ssize(prompts_) * length_.length;
-  if (run_.on_progress) run_.on_progress(done_, all);
-  return {};
+  if (known == result.ids) return {};
+  return error(StatusCode::kInternal, "expected the reply of the first pair, got another one");
 }
 
-Status BothWays::pair(std::int64_t pair) {
-  const bool plain_first = pair % 2 == 0;
-  for (const Way way : {plain_first ? kPlain : kBounded, plain_first ? kBounded : kPlain}) {
-    seconds_ = 0.0;
-    for (std::size_t i = 0; i < prompts_.size(); ++i) {
-      const Status asked = ask(way, i);
-      if (asked) continue;
-      return Unexpected(asked.error().with_context(
-          fmt::format("length {}, depth {}", length_.length, prompts_[i].place.depth)));
+Status BothWays::add_prompt(std::size_t index) {
+  for (const auto& session : sessions_) {
+    KAKEYA_TRY(session->truncate(0));
+    KAKEYA_TRY(session->append(prompts_[index].ids));
+    KAKEYA_TRY(session->prefill());
+    const std::int64_t all = 2 * std::ssize(prompts_) * length_.length;
+    done_ += length_.length;
+    if (run_.on_progress) run_.on_progress(done_, all);
+  }
+  for (std::int64_t pair = 0; pair < options_.pairs; ++pair) {
+    const bool plain_first = (static_cast<std::int64_t>(index) + pair) % 2 == 0;
+    for (const Way way : {plain_first ? kPlain : kBounded, plain_first ? kBounded : kPlain}) {
+      KAKEYA_TRY(reply(way, index, pair));
     }
-    (way == kPlain ? length_.plain_seconds : length_.bounded_seconds).push_back(seconds_);
   }
   return {};
 }
@@ -141,7 +142,12 @@ Result<BoundedLength> evaluate_bounded(Engine& engine,
                                        const BoundedRun& run) {
   KAKEYA_ASSIGN_OR_RETURN(const Tokenizer* tokenizer, engine.tokenizer());
   KAKEYA_ASSIGN_OR_RETURN(BothWays both, BothWays::create(engine, prompts, length, options, run));
-  for (std::int64_t i = 0; i < options.pairs; ++i) KAKEYA_TRY(both.pair(i));
+  for (std::size_t i = 0; i < prompts.size(); ++i) {
+    const Status added = both.add_prompt(i);
+    if (added) continue;
+    return Unexpected(added.error().with_context(
+        fmt::format("length {}, depth {}", length, prompts[i].place.depth)));
+  }
   return std::move(both).finish(*tokenizer);
 }
 

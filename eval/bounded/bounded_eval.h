@@ -22,9 +22,9 @@ struct BoundedRun {
   std::function<void(std::int64_t done, std::int64_t total)> on_progress = {};
 };
 
-// Asks for the needles of `prompts`, all of `length` tokens, greedily, `pairs` times both ways in
-// alternating order. Errors: of the sessions, with the prompt's depth; kInternal if a way gives
-// another reply in another pair.
+// Asks for the needles of `prompts`, all of `length` tokens, greedily: each is run once both ways,
+// and the replies are decoded `pairs` times by forks, in alternating order. Errors: of the
+// sessions, with the prompt's depth; kInternal if a way gives another reply in another pair.
 Result<BoundedLength> evaluate_bounded(Engine& engine,
                                        std::span<const NeedlePrompt> prompts,
                                        std::int64_t length,
