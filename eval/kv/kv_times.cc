@@ -13,7 +13,7 @@ namespace kakeya::eval {
 namespace {
 
 constexpr std::int64_t kSamples = 5;
-constexpr double kSampleSeconds = 0.12;  // a little more than what a sample has to take
+constexpr double kSampleSeconds = 0.2;  // twice what a sample has to take: first passes are slower
 constexpr std::int64_t kMostSteps = 256;
 constexpr std::int64_t kFirstSteps = 4;  // before the samples, which say how many a sample has
 

@@ -26,7 +26,7 @@ struct KvLengthTimes {
 };
 
 // Runs the text once by each mode, then decodes on, some passes by each mode in turns, so many that
-// the first mode takes a tenth of a second. What comes behind the text is its own beginning.
+// the first mode takes about a fifth of a second. What comes behind the text is its own beginning.
 // Errors: of the sessions, with the mode.
 Result<KvLengthTimes> measure_kv_times(EngineImpl& engine,
                                        std::span<const KvMode> modes,

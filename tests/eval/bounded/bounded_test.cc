@@ -6,6 +6,7 @@
 
 #include "cli/sha256.h"
 #include "eval/bounded/bounded_eval.h"
+#include "eval/report/made_reports.h"
 #include "runtime/engine_impl.h"
 
 namespace kakeya::eval {
@@ -69,6 +70,28 @@ TEST_F(BoundedEval, IsASessionOfTheFlags) {
   const auto reply = session->generate({.max_tokens = options_.max_tokens}).value();
   EXPECT_EQ(length.prompts[1].bounded_sha256, cli::ids_sha256(reply.ids));
   EXPECT_EQ(length.prompts[1].bounded_tokens, std::ssize(reply.ids));
+}
+
+TEST(BoundedReports, ThatSayTooMuchAreRejected) {
+  const Report report = kept_report("bounded-smollm2");
+  const auto first = [](Report& r) -> Report& { return r["lengths"][0]; };
+  expect_rejected(
+      report,
+      {{"recall", [&](Report& r) { first(r)["bounded_found"] = 20; }},
+       {"recall",
+        [&](Report& r) {
+          Report& prompt = first(r)["prompts"][0];
+          prompt["bounded_sha256"] = prompt["plain_sha256"];
+          prompt["bounded_tokens"] = prompt["plain_tokens"].get<int>() + 1;
+        }},
+       {"bytes", [&](Report& r) { first(r)["share_of_bytes"] = 0.1; }},
+       {"headline", [&](Report& r) { first(r)["time_ratio"] = 0.5; }},
+       {"headline", [&](Report& r) { first(r)["all_three"] = !first(r)["all_three"].get<bool>(); }},
+       {"counts", [&](Report& r) { first(r)["prompts"].erase(0); }},
+       {"counts", [&](Report& r) { first(r)["accepted"] = first(r)["drafted"].get<int>() + 1; }},
+       {"counts", [&](Report& r) { first(r)["prompts"][0]["plain_tokens"] = 65; }},
+       {"same-run", [&](Report& r) { first(r)["plain_seconds"].erase(0); }},
+       {"provenance", [&](Report& r) { r["options"]["seed"] = 7; }}});
 }
 
 }  // namespace

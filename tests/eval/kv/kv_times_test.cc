@@ -5,6 +5,8 @@
 
 #include <vector>
 
+#include "eval/report/made_reports.h"
+
 namespace kakeya::eval {
 namespace {
 
@@ -34,6 +36,19 @@ TEST(KvTimes, RatioIsTheMedianOfTurns) {
                             .modes = {{.mode = "exact", .seconds = {1.0, 2.0, 4.0}},
                                       {.mode = "other", .seconds = {2.0, 2.0, 12.0}}}};
   EXPECT_EQ(times.ratio(1), 2.0);
+}
+
+TEST(KvTimes, OfReportsAreComputedAnew) {
+  const auto mode = [](Report& r) -> Report& { return r["times"][0]["modes"][2]; };
+  expect_rejected(kept_report("kv-time-smollm2"),
+                  {{"headline", [&](Report& r) { mode(r)["ratio"] = 0.9; }},
+                   {"headline", [&](Report& r) { mode(r)["seconds"][2] = 0.31; }},
+                   {"same-run", [&](Report& r) { mode(r)["seconds"].erase(0); }},
+                   {"spread", [&](Report& r) { mode(r)["seconds"][0] = 9.0; }},
+                   {"samples", [&](Report& r) { r["times"][0]["modes"][0]["seconds"][1] = 0.05; }},
+                   {"counts", [&](Report& r) { r["times"].erase(0); }},
+                   {"counts", [&](Report& r) { mode(r)["mode"] = "k2v2"; }},
+                   {"provenance", [](Report& r) { r["options"]["times"] = false; }}});
 }
 
 }  // namespace
