@@ -76,7 +76,7 @@ class Calls(unittest.TestCase):
     def test_the_sequence_of_the_first_client(self):
         created = self.stub.CreateSession(pb.CreateSessionRequest(client_label="chat", eos_token_ids=[1, 106]))
         session = created.session_id
-        self.assertRegex(session, "^sess-[0-9a-f]{32}$")
+        self.assertRegex(session, "^sess-[a-z0-9-]+_[0-9a-f]{32}$")
         self.assertEqual(append(self.stub, session, prompt(1, 30)).history_length, 30)
         self.assertEqual(append(self.stub, session, []).history_length, 30)
         ids, done = generate(self.stub, session, 12)
