@@ -297,13 +297,6 @@ void check_fact_line(const Report& line, const std::string& at, RuleChecks& chec
     if (line.contains(none)) checks.expect_count(0, line[none], "lossless", at + none);
   }
   expect_order(line, "unlike_model_of_8_and_8", "sums", at, checks);
-  expect_order(line, "graph_early_start_us", "graph_us", at, checks);
-  expect_order(line, "graph_us", "stream_us", at, checks);
-  expect_order(line, "one_reduction_us", "three_reductions_us", at, checks);
-  expect_order(line, "pinned_us", "pageable_us", at, checks);
-  expect_order(line, "upload_pageable_gb_per_s", "upload_pinned_gb_per_s", at, checks);
-  expect_order(line, "launch_us", "update_us", at, checks);
-  expect_order(line, "update_us", "instantiate_us", at, checks);
   expect_most(line, "upload_pinned_gb_per_s", kMostLinkGbPerSecond, at, checks);
   expect_most(line, "mma_sync_bf16_tflops", kMostBf16Tflops, at, checks);
   expect_most(line, "mma_sync_int8_tops", kMostInt8Tops, at, checks);

@@ -111,8 +111,6 @@ std::vector<DoctoredLines> doctored_facts_and_kernels() {
        [](Lines& l) { line_with(l, "cold_us", 3)["cold_us"] = 2.0; }},
       {"within-the-machine", "facts",
        [](Lines& l) { line_with(l, "read_mib")["pinned_us"] = 9.0; }},
-      {"headline", "facts", [](Lines& l) { line_with(l, "graph_us")["graph_us"] = 0.5; }},
-      {"headline", "facts", [](Lines& l) { line_with(l, "read_mib")["pageable_us"] = 20.0; }},
       {"lossless", "facts", [](Lines& l) { line_with(l, "sums")["unlike_model_of_16"] = 1; }},
       {"once", "facts", [](Lines& l) { l.push_back(l[3]); }},
       {"fields", "kernels", [](Lines& l) { l[0]["block"] = "2048,1,1"; }},
