@@ -123,8 +123,8 @@ void describe(Visitor& visitor, Length& length) {
   visitor.derived("share_of_bytes", length, &BoundedLength::share_of_bytes, "bytes");
   visitor.derived("plain_found", length, &BoundedLength::plain_found, "recall");
   visitor.derived("bounded_found", length, &BoundedLength::bounded_found, "recall");
-  visitor.field("drafted", length.drafted, kChecked);
-  visitor.field("accepted", length.accepted, kChecked);
+  visitor.field("drafted", length.drafted, kResult);
+  visitor.field("accepted", length.accepted, kResult);
   visitor.derived("time_ratio", length, &BoundedLength::time_ratio, "headline");
   visitor.derived("all_three", length, &BoundedLength::all_three, "headline");
   visitor.field("plain_seconds", length.plain_seconds, kMeasured, FieldType::kSeconds);
