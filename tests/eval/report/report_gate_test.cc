@@ -284,6 +284,9 @@ std::vector<Doctored> all_doctored() {
       {"headline", "operations-slice", [](Report& r) { r["operations"][0]["gb_per_s"] = 31.0; }},
       {"same-run", "spec", [](Report& r) { r["sets"][0]["plain_seconds"].erase(0); }},
       {"same-run", "kv", [](Report& r) { text_mode(r, 4)["reference_perplexity"] = 50.0; }},
+      {"headline", "perplexity-smollm2", [](Report& r) { r["engines"][2]["perplexity"] = 19.0; }},
+      {"headline", "perplexity-smollm2", [](Report& r) { r["engines"][1]["ratio"] = 1.0; }},
+      {"counts", "perplexity-smollm2", [](Report& r) { r["engines"][3]["running"].erase(0); }},
       {"same-run", "peers-q4-0", [](Report& r) { r["pairs"] = 8; }},
       {"samples", "spec",
        [](Report& r) {
