@@ -2,7 +2,6 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <array>
 #include <memory>
 #include <utility>
@@ -114,10 +113,8 @@ Result<BoundedLength> BothWays::finish(const Tokenizer& tokenizer) && {
   length_.plain_bytes = cache_bytes(sessions_[kPlain]->footprint());
   length_.bounded_bytes = cache_bytes(sessions_[kBounded]->footprint());
   const auto finds = [&](Way way, std::size_t index) {
-    const std::string reply = tokenizer.decode(replies_[way][index]);
-    return std::ranges::all_of(prompts_[index].answers, [&](const std::string& answer) {
-      return contains_whole(reply, answer);
-    });
+    const NeedlePrompt& prompt = prompts_[index];
+    return answers_in(prompt, tokenizer.decode(replies_[way][index])) == std::ssize(prompt.answers);
   };
   for (std::size_t i = 0; i < prompts_.size(); ++i) {
     length_.prompts.push_back({.depth = prompts_[i].place.depth,

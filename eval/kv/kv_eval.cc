@@ -20,12 +20,6 @@ SessionOptions with_size(SessionOptions session, std::int64_t context, std::int6
   return session;
 }
 
-// The projection that a mode restores with; null: none.
-const Projection* find_projection(const KvEvalOptions& options, const KvMode& mode) {
-  const auto found = options.projections.find(mode.projection);
-  return found == options.projections.end() ? nullptr : found->second.get();
-}
-
 Report kv_result_json(const KvTextResult& result) {
   return {{"statistics", distribution_json(result.statistics)},
           {"full", result.bytes.full},
@@ -307,6 +301,11 @@ Result<std::vector<TokenId>> NeedleEvaluation::reply(const KvMode& mode, const E
 }
 
 }  // namespace
+
+const Projection* find_projection(const KvEvalOptions& options, const KvMode& mode) {
+  const auto found = options.projections.find(mode.projection);
+  return found == options.projections.end() ? nullptr : found->second.get();
+}
 
 KvBytes kv_bytes(const Footprint& footprint) {
   return {.full = footprint.reserved_bytes(MemoryClass::kKvFull),

@@ -32,6 +32,9 @@ struct KvEvalOptions {
   PartJournal* journal = nullptr;  // of texts and prompts
 };
 
+// The projection that a mode restores with; null: none.
+const Projection* find_projection(const KvEvalOptions& options, const KvMode& mode);
+
 // Bytes of keys and values of one session, as its ledger has them reserved.
 struct KvBytes {
   std::uint64_t full = 0;

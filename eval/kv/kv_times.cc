@@ -45,13 +45,10 @@ Result<TimedMode> prefill_mode(EngineImpl& engine,
   SessionOptions session = mode.session;
   session.context = std::ssize(text) + kFirstSteps + kSamples * most_steps;
   session.max_rows = std::min(options.chunk, std::ssize(text));
-  const auto projection = options.projections.find(mode.projection);
   TimedMode timed;
   KAKEYA_ASSIGN_OR_RETURN(
       timed.timeline,
-      engine.create_timeline(
-          session, 1, projection == options.projections.end() ? nullptr : projection->second.get(),
-          mode.comparison));
+      engine.create_timeline(session, 1, find_projection(options, mode), mode.comparison));
   for (std::span<const TokenId> rest = text; !rest.empty();) {
     const auto rows =
         std::min<std::size_t>(rest.size(), static_cast<std::size_t>(session.max_rows));

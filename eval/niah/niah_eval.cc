@@ -133,11 +133,6 @@ Status fill_reply(EngineImpl& engine,
 
 }  // namespace
 
-std::int64_t answers_in(const NeedlePrompt& prompt, std::string_view reply) {
-  return std::ranges::count_if(
-      prompt.answers, [&](const std::string& answer) { return contains_whole(reply, answer); });
-}
-
 NiahReply ask_for_needles(EngineImpl& engine,
                           const NeedlePrompt& prompt,
                           const KvMode& mode,

@@ -8,7 +8,6 @@
 #include <memory>
 #include <span>
 #include <string>
-#include <string_view>
 #include <vector>
 
 #include "eval/niah/niah_claims.h"
@@ -32,8 +31,5 @@ NiahReply ask_for_needles(EngineImpl& engine,
                           const NeedlePrompt& prompt,
                           const KvMode& mode,
                           const NiahOptions& options);
-
-// How many of the prompt's answers are in a reply.
-std::int64_t answers_in(const NeedlePrompt& prompt, std::string_view reply);
 
 }  // namespace kakeya::eval

@@ -325,4 +325,9 @@ bool contains_whole(std::string_view text, std::string_view value) {
   return false;
 }
 
+std::int64_t answers_in(const NeedlePrompt& prompt, std::string_view reply) {
+  return std::ranges::count_if(
+      prompt.answers, [&](const std::string& answer) { return contains_whole(reply, answer); });
+}
+
 }  // namespace kakeya::eval

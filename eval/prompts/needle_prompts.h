@@ -99,4 +99,7 @@ class NeedlePrompts {
 // True if `value` stands in `text` as a whole word or number: not within a longer one.
 bool contains_whole(std::string_view text, std::string_view value);
 
+// How many of the prompt's answers are in a reply.
+std::int64_t answers_in(const NeedlePrompt& prompt, std::string_view reply);
+
 }  // namespace kakeya::eval
