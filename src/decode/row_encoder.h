@@ -61,13 +61,13 @@ class RowEncoder {
   RowEncoder(const Projection& projection,
              const dflash::Drafter& drafter,
              Workspace& workspace,
-             RowEncoderPlan plan,
+             const RowEncoderPlan& plan,
              MemoryBudget& budget)
       : projection_(projection),
         drafter_(drafter),
         workspace_(workspace),
         budget_(budget),
-        plan_(std::move(plan)) {}
+        plan_(plan) {}
 
   // Fills the first rows of key_codes_ and value_codes_ from features.
   void make_codes(ConstRows keys, ConstRows values);

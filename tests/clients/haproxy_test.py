@@ -1,6 +1,7 @@
 """Three replicas of `kakeya serve` behind deploy/haproxy.cfg: one is killed, one frozen, one drained, all restarted
 under load; conversations find their replicas. usage: haproxy_test.py KAKEYA STREAMS (tools/test_clients runs it where haproxy is installed)"""
 
+import contextlib
 import http.client
 import json
 import re
@@ -24,36 +25,36 @@ def tokens_of(replica):
 
 def ask(port, question, tokens, session=None, stream=False):
     """The text, and whether its end has come."""
-    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=120)
     body = {"messages": [{"role": "user", "content": question}], "max_tokens": tokens, "seed": 1,
             "temperature": 0.8, "stream": stream, "ignore_eos": True}
     headers = {"Content-Type": "application/json", **({"X-Session-ID": session} if session else {})}
-    connection.request("POST", "/v1/chat/completions", json.dumps(body), headers)
-    response = connection.getresponse()
-    if stream and response.status in (502, 503):
-        return "", False  # the replica was killed before its first piece, or while it was asked again
-    if response.status != 200:
-        raise RuntimeError(f"status {response.status}: {response.read()[:200]}")
-    if not stream:
-        return json.load(response)["choices"][0]["message"]["content"], True
-    text = ""
-    try:
-        for line in response:
-            if line.strip() == b"data: [DONE]":
-                return text, True
-            if line.startswith(b"data: {"):
-                text += json.loads(line[6:])["choices"][0]["delta"].get("content") or ""
-    except (http.client.HTTPException, OSError):
-        pass  # the replica was killed
-    return text, False
+    with contextlib.closing(http.client.HTTPConnection("127.0.0.1", port, timeout=120)) as connection:
+        connection.request("POST", "/v1/chat/completions", json.dumps(body), headers)
+        response = connection.getresponse()
+        if stream and response.status in (502, 503):
+            return "", False  # the replica was killed before its first piece, or while it was asked again
+        if response.status != 200:
+            raise RuntimeError(f"status {response.status}: {response.read()[:200]}")
+        if not stream:
+            return json.load(response)["choices"][0]["message"]["content"], True
+        text = ""
+        try:
+            for line in response:
+                if line.strip() == b"data: [DONE]":
+                    return text, True
+                if line.startswith(b"data: {"):
+                    text += json.loads(line[6:])["choices"][0]["delta"].get("content") or ""
+        except (http.client.HTTPException, OSError):
+            pass  # the replica was killed
+        return text, False
 
 
 def send(port, method, path, body=None):
     """The status and the JSON of an answer."""
-    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
-    connection.request(method, path, json.dumps(body) if body else None, {"Content-Type": "application/json"})
-    response = connection.getresponse()
-    return response.status, json.load(response)
+    with contextlib.closing(http.client.HTTPConnection("127.0.0.1", port, timeout=60)) as connection:
+        connection.request(method, path, json.dumps(body) if body else None, {"Content-Type": "application/json"})
+        response = connection.getresponse()
+        return response.status, json.load(response)
 
 
 def in_threads(calls):
