@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <limits>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -72,6 +73,57 @@ double kv_cache_usage(const Footprint& memory, std::uint64_t limit) {
   return room <= used ? 1.0 : used / room;
 }
 
+constexpr const char* kFirstTokenSeconds = "kakeya_first_token_seconds";
+constexpr const char* kTokenGapSeconds = "kakeya_token_gap_seconds";
+constexpr std::pair<std::string_view, const char*> kVllmHistograms[] = {
+    {kFirstTokenSeconds, "vllm:time_to_first_token_seconds"},
+    {kTokenGapSeconds, "vllm:inter_token_latency_seconds"},
+};
+
+// Metrics by the names that vLLM gives them, for routers, autoscalers and dashboards made for it.
+void add_vllm_families(const std::string& model_name,
+                       const SchedulerStatistics& scheduler,
+                       const PromptCacheStatistics& cache,
+                       double cache_usage,
+                       std::vector<MetricFamily>& families) {
+  const auto add = [&](const char* name, const char* help, MetricType type, double value) {
+    families.push_back(family_of(name, help, type, metric_of(value, {{"model_name", model_name}})));
+  };
+  const auto gauge = [&](const char* name, const char* help, double value) {
+    add(name, help, MetricType::Gauge, value);
+  };
+  const auto counter = [&](const char* name, const char* help, std::int64_t value) {
+    add(name, help, MetricType::Counter, static_cast<double>(value));
+  };
+  gauge("vllm:num_requests_waiting", "As kakeya_requests_waiting",
+        static_cast<double>(scheduler.waiting));
+  gauge("vllm:num_requests_running", "As kakeya_requests_running",
+        static_cast<double>(scheduler.running));
+  gauge("vllm:kv_cache_usage_perc",
+        "Part of the memory for keys and values that requests have, 0 to 1", cache_usage);
+  const std::int64_t taken_over = cache.tokens + scheduler.shared_rows;
+  counter("vllm:prompt_tokens_total", "Prompt tokens, run or taken over",
+          scheduler.prompt_rows + taken_over);
+  counter("vllm:generation_tokens_total", "As kakeya_tokens_total", scheduler.tokens);
+  counter("vllm:num_preemptions_total", "As kakeya_preemptions_total", scheduler.preemptions);
+  counter("vllm:prefix_cache_queries_total", "Prompt tokens, run or taken over",
+          scheduler.prompt_rows + taken_over);
+  counter("vllm:prefix_cache_hits_total",
+          "Prompt tokens taken over, from the prefix cache or from requests that ran", taken_over);
+
+  // Histograms of ours under vLLM's names.
+  const std::size_t ours = families.size();
+  for (std::size_t i = 0; i < ours; ++i) {
+    for (const auto& [name, theirs] : kVllmHistograms) {
+      if (families[i].name != name) continue;
+      MetricFamily family = families[i];
+      family.name = theirs;
+      for (ClientMetric& metric : family.metric) metric.label = {{"model_name", model_name}};
+      families.push_back(std::move(family));
+    }
+  }
+}
+
 // Seconds: from a fast pass to a long prompt.
 const prometheus::Histogram::BucketBoundaries kFirstTokenBuckets = {
     0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120};
@@ -91,12 +143,12 @@ Metrics::Metrics(std::string model_name)
                      .Help("Requests let in, by the name of their key")
                      .Register(registry_)),
       first_token_(&prometheus::BuildHistogram()
-                        .Name("kakeya_first_token_seconds")
+                        .Name(kFirstTokenSeconds)
                         .Help("From a request's arrival to its first token")
                         .Register(registry_)
                         .Add({}, kFirstTokenBuckets)),
       gap_(&prometheus::BuildHistogram()
-                .Name("kakeya_token_gap_seconds")
+                .Name(kTokenGapSeconds)
                 .Help("Between deliveries of tokens of an answer")
                 .Register(registry_)
                 .Add({}, kGapBuckets)) {}
@@ -173,17 +225,8 @@ std::string Metrics::text(const SchedulerStatistics& scheduler,
             server.memory_limit, std::numeric_limits<std::int64_t>::max())));
   families.push_back(memory_family(memory));
   families.push_back(rounds_family(scheduler));
-  const auto of_model = [&](const char* name, const char* help, double value) {
-    families.push_back(
-        family_of(name, help, MetricType::Gauge, metric_of(value, {{"model_name", model_name_}})));
-  };
-  of_model("vllm:num_requests_waiting", "As kakeya_requests_waiting",
-           static_cast<double>(scheduler.waiting));
-  of_model("vllm:num_requests_running", "As kakeya_requests_running",
-           static_cast<double>(scheduler.running));
-  of_model("vllm:kv_cache_usage_perc",
-           "Part of the memory for keys and values that requests have, 0 to 1",
-           kv_cache_usage(memory, server.memory_limit));
+  add_vllm_families(model_name_, scheduler, cache, kv_cache_usage(memory, server.memory_limit),
+                    families);
   return prometheus::TextSerializer().Serialize(families);
 }
 

@@ -22,8 +22,9 @@ struct ServerCounts {
   std::int64_t expired_sessions = 0;  // Sessions::expired()
 };
 
-// Thread-safe. Beside names of its own it has those of vLLM's metrics by which routers choose a
-// server (Gateway API inference extension, llm-d), with the label model_name.
+// Thread-safe. Beside names of its own it has those of vLLM's metrics that routers, autoscalers and
+// dashboards read (Gateway API inference extension, llm-d, production-stack, KEDA), with the label
+// model_name.
 class Metrics {
  public:
   explicit Metrics(std::string model_name);

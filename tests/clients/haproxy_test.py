@@ -49,10 +49,10 @@ def ask(port, question, tokens, session=None, stream=False):
         return text, False
 
 
-def send(port, method, path, body=None):
+def send(port, method, path, body=None, headers=None):
     """The status and the JSON of an answer."""
     with contextlib.closing(http.client.HTTPConnection("127.0.0.1", port, timeout=60)) as connection:
-        connection.request(method, path, json.dumps(body) if body else None, {"Content-Type": "application/json"})
+        connection.request(method, path, json.dumps(body) if body else None, {"Content-Type": "application/json", **(headers or {})})
         response = connection.getresponse()
         return response.status, json.load(response)
 
@@ -143,6 +143,22 @@ class Fleet(unittest.TestCase):
         time.sleep(2)
         status, said = send(self.port, "POST", "/v1/chat/completions", {"messages": []})
         self.assertEqual((status, said["error"]["type"]), (503, "server_error"))
+
+    def test_one_quota_counts_over_all_replicas(self):
+        proxy = Proxy([replica.port for replica in self.replicas], quota=6)
+        self.addCleanup(proxy.end)
+
+        def statuses(count, headers):
+            return [send(proxy.port, "POST", "/v1/completions", {"prompt": "1", "max_tokens": 1}, headers)[0] for _ in range(count)]
+
+        before = [tokens_of(replica) for replica in self.replicas]
+        self.assertEqual(statuses(9, {"Authorization": "Bearer ann"}), 6 * [200] + 3 * [429])
+        self.assertGreater(sum(tokens_of(replica) > tokens for replica, tokens in zip(self.replicas, before)), 1)
+        self.assertEqual(statuses(7, {"x-api-key": "bob"}), 6 * [200] + [429])
+        self.assertEqual(statuses(7, {}), 6 * [200] + [429])
+        status, said = send(proxy.port, "POST", "/v1/completions", {"prompt": "1"}, {"Authorization": "Bearer ann"})
+        self.assertEqual((status, said["error"]["type"]), (429, "rate_limit_error"))
+        self.assertEqual(send(proxy.port, "GET", "/v1/models", None, {"Authorization": "Bearer ann"})[0], 200)
 
     def test_one_is_killed_and_one_drained_under_streams(self):
         questions = [f"Count from {i} to {i + 9}." for i in range(STREAMS)]

@@ -68,13 +68,15 @@ class Replica:
 
 class Proxy:
     """HAProxy by deploy/haproxy.cfg, in front of the servers on these ports. Not bounded: a conversation stays however many
-    requests its replica has."""
+    requests its replica has. With a quota: so many requests a minute."""
 
-    def __init__(self, ports, bounded=True):
+    def __init__(self, ports, bounded=True, quota=None):
         self.port = free_port()
         text = (ROOT / "deploy/haproxy.cfg").read_text().replace("127.0.0.1:8000", f"127.0.0.1:{self.port}")
         if not bounded:
             text = text.replace("hash-balance-factor 150", "hash-balance-factor 0")
+        if quota is not None:
+            text = text.replace("#quota ", "").replace("gt 60", f"gt {quota}")
         for i, port in enumerate(ports):
             text = text.replace(f"127.0.0.1:808{i + 1}", f"127.0.0.1:{port}")
         self.folder = tempfile.TemporaryDirectory()

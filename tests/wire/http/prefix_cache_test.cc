@@ -96,6 +96,33 @@ TEST_F(PrefixCacheOverHttp, AConversationPaysForItsNewTurnAlone) {
   EXPECT_EQ(metrics.find("kakeya_prompt_cache_bytes 0\n"), std::string::npos);
 }
 
+// Routers, autoscalers and dashboards that know vLLM ask for these.
+TEST_F(PrefixCacheOverHttp, IsCountedAsVllmCountsIt) {
+  start(EngineOptions::kAutoPromptCache);
+  std::int64_t prompts = 0, cached = 0, generated = 0;
+  for (const json& answer : converse(long_text(1), 3)) {
+    prompts += prompt_tokens(answer);
+    cached += cached_tokens(answer);
+    generated += answer["usage"]["completion_tokens"].get<std::int64_t>();
+  }
+  ASSERT_GT(cached, 0);
+  const std::string metrics = HttpClient(server_->port()).get("/metrics").body();
+  const auto expect = [&](const std::string& name, const std::string& label, std::int64_t value) {
+    const std::string line =
+        "\nvllm:" + name + "{model_name=\"demo\"" + label + "} " + std::to_string(value) + "\n";
+    EXPECT_NE(metrics.find(line), std::string::npos) << line << metrics;
+  };
+  expect("prompt_tokens_total", "", prompts);
+  expect("prefix_cache_queries_total", "", prompts);
+  expect("prefix_cache_hits_total", "", cached);
+  expect("generation_tokens_total", "", generated);
+  expect("num_preemptions_total", "", 0);
+  expect("time_to_first_token_seconds_count", "", 3);
+  expect("time_to_first_token_seconds_bucket", ",le=\"+Inf\"", 3);
+  EXPECT_NE(metrics.find("\n# TYPE vllm:inter_token_latency_seconds histogram\n"),
+            std::string::npos);
+}
+
 TEST_F(PrefixCacheOverHttp, QuestionsAboutOneTextShareIt) {
   start(EngineOptions::kAutoPromptCache);
   // The first two leave each other far before their ends; what both begin with is kept then.
