@@ -80,47 +80,35 @@ constexpr std::pair<std::string_view, const char*> kVllmHistograms[] = {
     {kTokenGapSeconds, "vllm:inter_token_latency_seconds"},
 };
 
-// Metrics by the names that vLLM gives them, for routers, autoscalers and dashboards made for it.
+// Adds metrics by the names that vLLM gives them, for routers, autoscalers and dashboards made for
+// it. `families` has the histograms of ours.
 void add_vllm_families(const std::string& model_name,
                        const SchedulerStatistics& scheduler,
                        const PromptCacheStatistics& cache,
                        double cache_usage,
                        std::vector<MetricFamily>& families) {
-  const auto add = [&](const char* name, const char* help, MetricType type, double value) {
-    families.push_back(family_of(name, help, type, metric_of(value, {{"model_name", model_name}})));
+  const auto add = [&](MetricType type, const char* name, const char* help, auto value) {
+    families.push_back(family_of(
+        name, help, type, metric_of(static_cast<double>(value), {{"model_name", model_name}})));
   };
-  const auto gauge = [&](const char* name, const char* help, double value) {
-    add(name, help, MetricType::Gauge, value);
-  };
-  const auto counter = [&](const char* name, const char* help, std::int64_t value) {
-    add(name, help, MetricType::Counter, static_cast<double>(value));
-  };
-  gauge("vllm:num_requests_waiting", "As kakeya_requests_waiting",
-        static_cast<double>(scheduler.waiting));
-  gauge("vllm:num_requests_running", "As kakeya_requests_running",
-        static_cast<double>(scheduler.running));
-  gauge("vllm:kv_cache_usage_perc",
-        "Part of the memory for keys and values that requests have, 0 to 1", cache_usage);
+  using enum MetricType;
+  add(Gauge, "vllm:num_requests_waiting", "As kakeya_requests_waiting", scheduler.waiting);
+  add(Gauge, "vllm:num_requests_running", "As kakeya_requests_running", scheduler.running);
+  add(Gauge, "vllm:kv_cache_usage_perc",
+      "Part of the memory for keys and values that requests have, 0 to 1", cache_usage);
   const std::int64_t taken_over = cache.tokens + scheduler.shared_rows;
-  counter("vllm:prompt_tokens_total", "Prompt tokens, run or taken over",
-          scheduler.prompt_rows + taken_over);
-  counter("vllm:generation_tokens_total", "As kakeya_tokens_total", scheduler.tokens);
-  counter("vllm:num_preemptions_total", "As kakeya_preemptions_total", scheduler.preemptions);
-  counter("vllm:prefix_cache_queries_total", "Prompt tokens, run or taken over",
-          scheduler.prompt_rows + taken_over);
-  counter("vllm:prefix_cache_hits_total",
-          "Prompt tokens taken over, from the prefix cache or from requests that ran", taken_over);
-
-  // Histograms of ours under vLLM's names.
-  const std::size_t ours = families.size();
-  for (std::size_t i = 0; i < ours; ++i) {
-    for (const auto& [name, theirs] : kVllmHistograms) {
-      if (families[i].name != name) continue;
-      MetricFamily family = families[i];
-      family.name = theirs;
-      for (ClientMetric& metric : family.metric) metric.label = {{"model_name", model_name}};
-      families.push_back(std::move(family));
-    }
+  const std::int64_t prompts = scheduler.prompt_rows + taken_over;
+  add(Counter, "vllm:prompt_tokens_total", "Prompt tokens, run or taken over", prompts);
+  add(Counter, "vllm:generation_tokens_total", "As kakeya_tokens_total", scheduler.tokens);
+  add(Counter, "vllm:num_preemptions_total", "As kakeya_preemptions_total", scheduler.preemptions);
+  add(Counter, "vllm:prefix_cache_queries_total", "Prompt tokens, run or taken over", prompts);
+  add(Counter, "vllm:prefix_cache_hits_total",
+      "Prompt tokens taken over, from the prefix cache or from requests that ran", taken_over);
+  for (const auto& [ours, theirs] : kVllmHistograms) {
+    MetricFamily family = *std::ranges::find(families, ours, &MetricFamily::name);
+    family.name = theirs;
+    for (ClientMetric& metric : family.metric) metric.label = {{"model_name", model_name}};
+    families.push_back(std::move(family));
   }
 }
 

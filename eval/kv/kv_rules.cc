@@ -141,9 +141,8 @@ void check_times(const Report& report, std::size_t index, RuleChecks& checks) {
                   fmt::format("expected {} samples or more, as many as exact has", kFewestSamples));
     if (seconds.size() != exact.size()) continue;
     check_spread(seconds, here + "/seconds", checks);
-    std::vector<double> ratios;
-    for (std::size_t k = 0; k < seconds.size(); ++k) ratios.push_back(seconds[k] / exact[k]);
-    checks.expect_number(median(ratios), mode["ratio"], "headline", here + "/ratio");
+    checks.expect_number(median(ratios(seconds, exact)), mode["ratio"], "headline",
+                         here + "/ratio");
   }
 }
 

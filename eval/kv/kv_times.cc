@@ -8,6 +8,7 @@
 #include "base/clock.h"
 #include "base/median.h"
 #include "base/status.h"
+#include "eval/report/report_claims.h"
 
 namespace kakeya::eval {
 namespace {
@@ -61,13 +62,7 @@ Result<TimedMode> prefill_mode(EngineImpl& engine,
 }  // namespace
 
 double KvLengthTimes::ratio(std::size_t mode) const {
-  const std::vector<double>& own = modes[mode].seconds;
-  const std::vector<double>& exact = modes.front().seconds;
-  std::vector<double> ratios;
-  for (std::size_t i = 0; i < std::min(own.size(), exact.size()); ++i) {
-    ratios.push_back(own[i] / exact[i]);
-  }
-  return median(ratios);
+  return median(ratios(modes[mode].seconds, modes.front().seconds));
 }
 
 Result<KvLengthTimes> measure_kv_times(EngineImpl& engine,

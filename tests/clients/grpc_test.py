@@ -6,7 +6,6 @@ import json
 import os
 import pathlib
 import signal
-import subprocess
 import sys
 import tempfile
 import threading
@@ -19,7 +18,7 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha.proto_reflection_descriptor_database import ProtoReflectionDescriptorDatabase
 from google.protobuf.descriptor_pool import DescriptorPool
 from grpc_service import MODES, Server, append, code_of, create, generate, pb, prompt, rpc
-from serving import ROOT
+from serving import ROOT, make_certificate, make_keys
 
 CYCLES = int(sys.argv.pop(2))
 KAKEYA = sys.argv.pop(1)
@@ -375,15 +374,10 @@ class Many(unittest.TestCase):
 class Keys(unittest.TestCase):
     def test_keys_and_tls(self):
         with tempfile.TemporaryDirectory() as folder:
-            made = subprocess.run([KAKEYA, "serve", "--new-key", "ann"], capture_output=True, text=True, check=True)
-            key = made.stderr.strip().splitlines()[-1]
-            pathlib.Path(folder, "keys").write_text(made.stdout)
-            subprocess.run(["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj",
-                            "/CN=localhost", "-addext", "subjectAltName=DNS:localhost", "-keyout",
-                            f"{folder}/key.pem", "-out", f"{folder}/cert.pem"], capture_output=True, check=True)
-            server = Server(KAKEYA, "--keys", f"{folder}/keys", "--tls-cert", f"{folder}/cert.pem",
-                            "--tls-key", f"{folder}/key.pem")
-            tls = grpc.ssl_channel_credentials(pathlib.Path(folder, "cert.pem").read_bytes())
+            key, = make_keys(KAKEYA, folder, "ann")
+            make_certificate(folder, "DNS:localhost", ["rsa:2048"])
+            server = Server(KAKEYA, "--keys", f"{folder}/keys", "--tls-cert", f"{folder}/tls.crt", "--tls-key", f"{folder}/tls.key")
+            tls = grpc.ssl_channel_credentials(pathlib.Path(folder, "tls.crt").read_bytes())
             address = "localhost:" + server.address.rsplit(":", 1)[1]
             with grpc.secure_channel(address, tls) as channel, grpc.insecure_channel(address) as plain:
                 request = pb.CreateSessionRequest()

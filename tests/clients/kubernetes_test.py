@@ -1,4 +1,4 @@
-"""deploy/kubernetes: the files fit Kubernetes' schemas and each other, and HAProxy and three servers, settled as they say,
+"""deploy/kustomization.yaml and deploy/kubernetes: the files fit Kubernetes' schemas and each other, and HAProxy and three servers, settled as they say,
 find each other by names and TLS. usage: kubernetes_test.py KAKEYA (needs kubernetes-validate, openai, openssl and haproxy)"""
 
 import os
@@ -21,28 +21,20 @@ import kubernetes_validate
 import openai
 import yaml
 
-from serving import ROOT, free_port
+from serving import ROOT, HaProxy, free_port, make_certificate, make_keys
 
 KAKEYA = sys.argv.pop(1)
-FOLDER = ROOT / "deploy/kubernetes"
+FOLDER = ROOT / "deploy"
+FILES = [FOLDER / "kustomization.yaml", *sorted((FOLDER / "kubernetes").rglob("*.yaml"))]
+DOCUMENTS = {(one["kind"], one.get("metadata", {}).get("name")): one for path in FILES for one in yaml.safe_load_all(path.read_text())}
 # The oldest release that is still cared for, and the newest one that the package knows.
 VERSIONS = ("1.33", kubernetes_validate.latest_version())
 # Kinds that operators and kustomize bring: no schema of Kubernetes' own.
 FOREIGN = ("Kustomization", "Component", "PodMonitor")
-
-
-def documents():
-    return {(one["kind"], one["metadata"]["name"] if "metadata" in one else str(path)): one
-            for path in sorted(FOLDER.rglob("*.yaml")) for one in yaml.safe_load_all(path.read_text())}
-
-
-def container(kind, name):
-    return documents()[kind, name]["spec"]["template"]["spec"]["containers"][0]
-
-
-def settings():
-    """What the replicas' environment has, by name; of a field its path."""
-    return {one["name"]: one.get("value") or one["valueFrom"]["fieldRef"]["fieldPath"] for one in container("StatefulSet", "kakeya")["env"]}
+REPLICAS = DOCUMENTS["StatefulSet", "kakeya"]["spec"]
+POD = REPLICAS["template"]["spec"]
+# What the replicas' environment has, by name; of a field its path.
+SETTINGS = {one["name"]: one.get("value") or one["valueFrom"]["fieldRef"]["fieldPath"] for one in POD["containers"][0]["env"]}
 
 
 class Names(socketserver.UDPServer):
@@ -79,21 +71,24 @@ class Question(socketserver.BaseRequestHandler):
 
 class Files(unittest.TestCase):
     def test_fit_the_schemas_of_kubernetes(self):
-        for (kind, name), one in documents().items():
+        for (kind, name), one in DOCUMENTS.items():
             for version in VERSIONS:
                 if kind not in FOREIGN:
                     with self.subTest(kind=kind, name=name, version=version):
                         kubernetes_validate.validate(one, version, strict=True)
 
     def test_are_all_named_by_kustomize(self):
-        for path in FOLDER.rglob("kustomization.yaml"):
-            one = yaml.safe_load(path.read_text())
-            named = set(one["resources"]) | {file for made in one.get("configMapGenerator", []) for file in made["files"]}
-            self.assertEqual(named | {"kustomization.yaml"}, {file.name for file in path.parent.iterdir() if file.is_file()})
+        named = set()
+        for path in FILES:
+            if path.name == "kustomization.yaml":
+                one = yaml.safe_load(path.read_text())
+                named |= {path, *(path.parent / file for file in one["resources"])}
+                named |= {path.parent / file for made in one.get("configMapGenerator", []) for file in made["files"]}
+        self.assertEqual(named, {*FILES, FOLDER / "haproxy.cfg"})
 
     def test_select_what_is_there(self):
-        labels = [one["spec"]["template"]["metadata"]["labels"] for one in documents().values() if "template" in one.get("spec", {})]
-        for key, one in documents().items():
+        labels = [one["spec"]["template"]["metadata"]["labels"] for one in DOCUMENTS.values() if "template" in one.get("spec", {})]
+        for key, one in DOCUMENTS.items():
             selector = one.get("spec", {}).get("selector", {})
             selector = selector.get("matchLabels", selector)
             if selector:
@@ -102,28 +97,21 @@ class Files(unittest.TestCase):
     def test_set_what_the_server_has(self):
         page = subprocess.run([KAKEYA, "serve", "--help"], capture_output=True, text=True, check=True).stdout
         flags = set(re.findall(r"--([a-z-]+)", page))
-        for name in re.findall(r"KAKEYA_SERVE_([A-Z_]+)", (FOLDER / "replicas.yaml").read_text()):
+        for name in re.findall(r"KAKEYA_SERVE_([A-Z_]+)", (FOLDER / "kubernetes/replicas.yaml").read_text()):
             self.assertIn(name.lower().replace("_", "-"), flags)
 
     def test_give_room_and_time(self):
-        pods = documents()["StatefulSet", "kakeya"]["spec"]["template"]["spec"]
         limit, memory = (int(re.fullmatch(r"(\d+)Gi?B?", text)[1])
-                         for text in (pods["containers"][0]["resources"]["limits"]["memory"], settings()["KAKEYA_SERVE_MEMORY"]))
+                         for text in (POD["containers"][0]["resources"]["limits"]["memory"], SETTINGS["KAKEYA_SERVE_MEMORY"]))
         self.assertGreaterEqual(limit - memory, limit / 8)
-        end = float(settings()["KAKEYA_SERVE_DRAIN_DELAY"]) + float(settings()["KAKEYA_SERVE_DRAIN"])
-        self.assertGreaterEqual(pods["terminationGracePeriodSeconds"], end + 10)
+        end = float(SETTINGS["KAKEYA_SERVE_DRAIN_DELAY"]) + float(SETTINGS["KAKEYA_SERVE_DRAIN"])
+        self.assertGreaterEqual(POD["terminationGracePeriodSeconds"], end + 10)
 
-    def test_route_as_haproxy_elsewhere_does(self):
-        def rule(path):
-            lines = [line for line in path.read_text().splitlines() if line.strip() and not line.lstrip().startswith("#")]
-            ours = r"  (server |bind |ssl-|default-server (ssl|resolvers) |parse-resolv-conf|accepted_payload_size|hold valid )|resolvers "
-            return [line for line in lines if not re.match(ours, line)]
-
-        self.assertEqual(rule(FOLDER / "haproxy.cfg"), rule(ROOT / "deploy/haproxy.cfg"))
-        servers = re.findall(r"^  server (\S+)", (FOLDER / "haproxy.cfg").read_text(), re.M)
-        most = documents()["HorizontalPodAutoscaler", "kakeya"]["spec"]["maxReplicas"]
+    def test_have_a_server_for_each_replica(self):
+        servers = re.findall(r"^  server (kakeya-\S+)", (FOLDER / "haproxy.cfg").read_text(), re.M)
+        most = DOCUMENTS["HorizontalPodAutoscaler", "kakeya"]["spec"]["maxReplicas"]
         self.assertEqual(servers, 2 * [f"kakeya-{i}" for i in range(most)])
-        self.assertLessEqual(documents()["StatefulSet", "kakeya"]["spec"]["replicas"], most)
+        self.assertLessEqual(REPLICAS["replicas"], most)
 
 
 @unittest.skipUnless(shutil.which("haproxy"), "haproxy is not installed")
@@ -132,19 +120,15 @@ class Cluster(unittest.TestCase):
         folder = tempfile.TemporaryDirectory()
         self.addCleanup(folder.cleanup)
         self.folder = pathlib.Path(folder.name)
-        subprocess.run(["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-days", "2", "-subj", "/CN=kakeya",
-                        "-addext", "subjectAltName=DNS:kakeya,IP:127.0.0.1", "-keyout", "tls.key", "-out", "tls.crt"],
-                       cwd=self.folder, check=True, capture_output=True)
+        make_certificate(self.folder, "DNS:kakeya,IP:127.0.0.1")
         shutil.copy(self.folder / "tls.crt", self.folder / "ca.crt")
-        made = subprocess.run([KAKEYA, "serve", "--new-key", "ann"], capture_output=True, text=True, check=True)
-        self.key = re.search(r"kakeya-\S+", made.stderr)[0]
-        (self.folder / "keys").write_text(made.stdout)
+        key, = make_keys(KAKEYA, self.folder, "ann")
         self.server_port, self.port = free_port(), free_port()
         self.names = Names({i: f"127.0.0.{i + 1}" for i in range(3)})
         self.addCleanup(self.names.end)
         self.servers = [self.serve(i, f"127.0.0.{i + 1}") for i in range(3)]
         self.route()
-        self.client = openai.OpenAI(base_url=f"https://127.0.0.1:{self.port}/v1", api_key=self.key, max_retries=4,
+        self.client = openai.OpenAI(base_url=f"https://127.0.0.1:{self.port}/v1", api_key=key, max_retries=4,
                                     http_client=httpx.Client(verify=ssl.create_default_context(cafile=self.folder / "ca.crt")))
         self.addCleanup(self.client.close)
         for _ in range(200):
@@ -159,7 +143,7 @@ class Cluster(unittest.TestCase):
         """A replica as replicas.yaml sets it, but for its folders, its address, and one thread."""
         paths = {"KAKEYA_SERVE_KEYS": "keys", "KAKEYA_SERVE_TLS_CERT": "tls.crt", "KAKEYA_SERVE_TLS_KEY": "tls.key", "KAKEYA_SERVE_PROMPT_CACHE_DIR": "prefixes",
                  "KAKEYA_SERVE_SESSIONS_DIR": f"state-{i}", "HF_HOME": "huggingface"}
-        environment = os.environ | settings() | {name: str(self.folder / path) for name, path in paths.items() if name in settings()} | {
+        environment = os.environ | SETTINGS | {name: str(self.folder / path) for name, path in paths.items() if name in SETTINGS} | {
             "KAKEYA_SERVE_HOST": address, "KAKEYA_SERVE_PORT": str(self.server_port), "KAKEYA_SERVE_REPLICA_NAME": f"kakeya-{i}",
             "KAKEYA_SERVE_MEMORY": "512MiB", "KAKEYA_SERVE_MODEL": str(ROOT / "models/demo"), "KAKEYA_SERVE_THREADS": "1"}
         server = subprocess.Popen([KAKEYA, "serve"], env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
@@ -169,10 +153,8 @@ class Cluster(unittest.TestCase):
     def route(self):
         text = (FOLDER / "haproxy.cfg").read_text().replace("/etc/kakeya/tls", str(self.folder)).replace(":8443", f"127.0.0.1:{self.port}")
         text = text.replace(":8080", f":{self.server_port}").replace("parse-resolv-conf", f"nameserver cluster 127.0.0.1:{self.names.port}")
-        (self.folder / "haproxy.cfg").write_text(text)
-        router = subprocess.Popen(["haproxy", "-f", self.folder / "haproxy.cfg"], env=os.environ | {"NAMESPACE": "here"},
-                                  stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-        self.addCleanup(lambda: (router.kill(), router.wait()))
+        router = HaProxy(text, self.port, KAKEYA_NAMESPACE="here")
+        self.addCleanup(router.end)
 
     def respond(self, text, previous=None):
         return self.client.responses.create(model="demo", input=text, max_output_tokens=4, previous_response_id=previous)

@@ -2,7 +2,6 @@
 `kakeya serve`. usage: openai_test.py KAKEYA (tools/test_clients runs it)"""
 
 import json
-import pathlib
 import re
 import ssl
 import subprocess
@@ -15,7 +14,7 @@ import httpx2
 import openai
 import pydantic
 
-from serving import ROOT, Server
+from serving import ROOT, Server, make_certificate, make_keys
 
 KAKEYA = sys.argv.pop(1)
 QUESTION = [{"role": "user", "content": "Count from 5 to 12."}]
@@ -322,23 +321,17 @@ class OpenAi(unittest.TestCase):
 class OpenAiOverTls(unittest.TestCase):
     def test_answers_who_has_a_key(self):
         with tempfile.TemporaryDirectory() as folder:
-            certificate, private, keys = (f"{folder}/{name}" for name in ("cert", "key", "keys"))
-            subprocess.run(
-                ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256",
-                 "-nodes", "-subj", "/CN=localhost", "-addext", "subjectAltName=IP:127.0.0.1",
-                 "-keyout", private, "-out", certificate], check=True, capture_output=True)
-            made = subprocess.run([KAKEYA, "serve", "--new-key", "ann"], check=True,
-                                  capture_output=True, text=True)
-            pathlib.Path(keys).write_text(made.stdout)
-            server = Server(KAKEYA, "--keys", keys, "--tls-cert", certificate, "--tls-key", private)
+            make_certificate(folder, "IP:127.0.0.1")
+            key, = make_keys(KAKEYA, folder, "ann")
+            server = Server(KAKEYA, "--keys", f"{folder}/keys", "--tls-cert", f"{folder}/tls.crt", "--tls-key", f"{folder}/tls.key")
             try:
                 self.assertTrue(server.url.startswith("https://"))
-                trust = ssl.create_default_context(cafile=certificate)
+                trust = ssl.create_default_context(cafile=f"{folder}/tls.crt")
 
-                def client(key):
-                    return openai.OpenAI(base_url=server.url + "/v1", api_key=key, max_retries=0,
+                def client(api_key):
+                    return openai.OpenAI(base_url=server.url + "/v1", api_key=api_key, max_retries=0,
                                          http_client=httpx2.Client(verify=trust))
-                pieces = client(made.stderr.split()[-1]).chat.completions.create(
+                pieces = client(key).chat.completions.create(
                     model="demo", messages=QUESTION, temperature=0, stream=True)
                 self.assertEqual(
                     "".join(piece.choices[0].delta.content or "" for piece in pieces), ANSWER)

@@ -3,14 +3,12 @@ usage: owners_test.py KAKEYA (tools/test_clients runs it)"""
 
 import concurrent.futures
 import json
-import pathlib
-import subprocess
 import sys
 import tempfile
 import urllib.error
 import urllib.request
 
-from serving import Replica
+from serving import Replica, make_keys
 
 KAKEYA = sys.argv[1]
 RESPONSES = 1030  # more than are kept of all
@@ -72,9 +70,7 @@ def names_are_of_one_server():
 def main():
     names_are_of_one_server()
     with tempfile.TemporaryDirectory() as folder:
-        made = [subprocess.run([KAKEYA, "serve", "--new-key", name], capture_output=True, text=True, check=True) for name in ("ann", "bob")]
-        pathlib.Path(folder, "keys").write_text("".join(one.stdout for one in made), encoding="ascii")
-        ann, bob = (one.stderr.split()[-1] for one in made)
+        ann, bob = make_keys(KAKEYA, folder, "ann", "bob")
         server = Replica(KAKEYA, "--keys", f"{folder}/keys")
         failed = []
         try:
