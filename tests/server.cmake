@@ -7,7 +7,7 @@ kakeya_test(server_test wire/anthropic/messages_test.cc service/answer_calls_tes
 target_link_libraries(server_test PRIVATE kakeya_wire Boost::headers OpenSSL::SSL)
 
 kakeya_test(grammar_test service/grammar/call_rules_test.cc service/grammar/call_walks_test.cc service/grammar/compile_queue_test.cc service/grammar/grammar_constraint_test.cc service/grammar/mask_trial_test.cc service/grammar/schema_corpus_test.cc service/grammar/schema_suite_test.cc
-            service/grammar/grammar_rules_test.cc service/grammar/object_members_test.cc)
+            service/grammar/grammar_rules_test.cc service/grammar/object_members_test.cc service/grammar/schema_texts_test.cc)
 target_link_libraries(grammar_test PRIVATE kakeya_service)
 
 if(KAKEYA_WITH_GRPC)

@@ -15,8 +15,10 @@ namespace {
 
 constexpr int kMostGroups = 64;
 constexpr std::size_t kMostPatternBytes = 16384;
-// A class of more characters is repeated by a limit, for rules of each count would cost seconds.
+// A class of more characters, or one that is repeated more often, is repeated by a limit, for rules
+// of each count would cost seconds.
 constexpr std::size_t kWideClass = 256;
+constexpr std::int64_t kFewOfNarrow = 24;
 constexpr std::int64_t kMostLeastOfWide = 64;
 constexpr std::int64_t kMostOfWide = 65536;
 constexpr std::string_view kExpectedOnePlace =
@@ -70,25 +72,46 @@ bool is_letter_or_digit(char32_t c) {
   return (c >= '0' && c <= '9') || (c >= 'A' && c <= 'Z') || (c >= 'a' && c <= 'z');
 }
 
+// Any number of them, in a tree.
+Expression any_characters() {
+  return {.kind = Expression::Kind::kCounted, .parts = {chars_of({{0, kLastChar}})}};
+}
+
 class PatternParser {
  public:
-  // `json`: characters are written as values write them; null: as they are.
+  // `json`: characters are written as values write them; null: as they are. `is_tree`: makes a tree
+  // without rules, and reads look-ahead behind the ^ at the begin.
   PatternParser(Grammar& grammar,
                 std::string_view pattern,
                 const JsonRules* json,
-                const SpelledOut& spelled_out)
-      : grammar_(grammar), pattern_(code_points(pattern)), json_(json), spelled_out_(spelled_out) {}
+                SpelledOut spelled_out,
+                bool is_tree = false)
+      : grammar_(grammar),
+        pattern_(code_points(pattern)),
+        json_(json),
+        spelled_out_(std::move(spelled_out)),
+        is_tree_(is_tree) {}
 
+  // What a text must be, or must not.
+  struct LookAhead {
+    Expression text;
+    bool is_negative = false;
+  };
   struct Pattern {
     Expression expression;
     bool from_begin = false;  // anchored
     bool to_end = false;
     LimitedRepetitions limited = {};
+    std::vector<LookAhead> look_ahead = {};
   };
 
   Result<Pattern> parse() {
     Pattern parsed;
     parsed.from_begin = take('^');
+    while (is_tree_ && parsed.from_begin && at_look_ahead()) {
+      KAKEYA_ASSIGN_OR_RETURN(LookAhead one, look_ahead());
+      parsed.look_ahead.push_back(std::move(one));
+    }
     KAKEYA_ASSIGN_OR_RETURN(parsed.expression, alternatives(0));
     parsed.to_end = take('$');
     parsed.limited = std::move(limited_);
@@ -116,6 +139,24 @@ class PatternParser {
                  expected, at_ + 1);
   }
 
+  bool at_look_ahead() const {
+    return peek() == '(' && peek(1) == '?' && (peek(2) == '=' || peek(2) == '!');
+  }
+
+  Result<LookAhead> look_ahead() {
+    const bool is_negative = peek(2) == '!';
+    at_ += 3;
+    in_look_ahead_ = true;
+    std::vector<Expression> ways;
+    do {
+      KAKEYA_ASSIGN_OR_RETURN(Expression way, terms(1));
+      ways.push_back(take('$') ? std::move(way) : sequence_of({std::move(way), any_characters()}));
+    } while (take('|'));
+    in_look_ahead_ = false;
+    if (!take(')')) return problem("a ')'");
+    return LookAhead{choice_of(std::move(ways)), is_negative};
+  }
+
   Result<Expression> alternatives(int depth) {
     if (depth > kMostGroups) return problem("fewer groups within groups");
     std::vector<Expression> ways;
@@ -131,6 +172,7 @@ class PatternParser {
     std::vector<Expression> parts;
     while (!at_end() && peek() != '|' && peek() != ')') {
       if (peek() == '$' && depth == 0 && at_ + 1 == pattern_.size()) break;
+      if (peek() == '$' && depth == 1 && in_look_ahead_) break;
       CharRanges ranges;  // of a class, for then its size tells how to repeat it
       KAKEYA_ASSIGN_OR_RETURN(const Expression part, atom(depth, ranges));
       KAKEYA_ASSIGN_OR_RETURN(Expression repeated, quantified(part, ranges));
@@ -307,13 +349,19 @@ class PatternParser {
     if (at_ == begin) return part;
     take('?');  // a lazy one means the same texts
     if (peek() == '+' || peek() == '*') return problem("one quantifier");
+    if (is_tree_) {
+      return Expression{.kind = Expression::Kind::kCounted,
+                        .parts = {part},
+                        .least = count.least,
+                        .most = count.most};
+    }
     const std::int64_t extra = count.most.value_or(count.least) - count.least;
-    if (count_of(normalized(ranges)) > kWideClass && extra > 1) {
-      const bool is_limited = !spelled_out_.contains(wide_++);
+    const bool is_wide = count_of(normalized(ranges)) > kWideClass;
+    const bool may_be_limited = !ranges.empty() && count.least <= kMostLeastOfWide;
+    if (is_wide ? extra > 1 : may_be_limited && extra > kFewOfNarrow) {
+      const bool is_limited = !spelled_out_.contains(limits_++);
       if (is_limited) return limited(part, count.least, extra);
-      if (extra > kMostSpelledOut) {
-        return problem(kExpectedOnePlace);
-      }
+      if (is_wide && extra > kMostSpelledOut) return problem(kExpectedOnePlace);
     }
     const bool is_counted = count.least > 1 || extra > 1;
     if (is_counted) repetitions_ += std::max(count.least, count.least + extra);
@@ -326,15 +374,17 @@ class PatternParser {
     if (least > kMostLeastOfWide) return problem("a smaller least count before it");
     std::vector<Expression> parts(static_cast<std::size_t>(least), part);
     parts.push_back(grammar_.limited("up_to", grammar_.repeated(part, 0, std::nullopt), extra));
-    limited_.emplace(parts.back().rule, wide_ - 1);
+    limited_.emplace(parts.back().rule, limits_ - 1);
     return sequence_of(std::move(parts));
   }
 
   Grammar& grammar_;
   const std::u32string pattern_;
   const JsonRules* const json_;  // null: as they are
-  const SpelledOut& spelled_out_;
-  std::size_t wide_ = 0;  // counted repetitions of wide classes so far
+  const SpelledOut spelled_out_;
+  const bool is_tree_;
+  bool in_look_ahead_ = false;
+  std::size_t limits_ = 0;  // repetitions so far that limits may bound
   LimitedRepetitions limited_;
   std::size_t at_ = 0;
   bool is_choice_ = false;  // at the top
@@ -350,14 +400,17 @@ Expression found_anywhere(PatternParser::Pattern found, const Expression& any) {
   return sequence_of(std::move(parts));
 }
 
+Status check_size(std::string_view pattern) {
+  if (pattern.size() <= kMostPatternBytes) return {};
+  return error(StatusCode::kInvalidArgument,
+               "regular expression: expected at most {} bytes, got {}", kMostPatternBytes,
+               pattern.size());
+}
+
 Result<PatternParser::Pattern> parsed(Grammar& grammar,
                                       std::string_view pattern,
                                       const JsonRules* json) {
-  if (pattern.size() > kMostPatternBytes) {
-    return error(StatusCode::kInvalidArgument,
-                 "regular expression: expected at most {} bytes, got {}", kMostPatternBytes,
-                 pattern.size());
-  }
+  KAKEYA_TRY(check_size(pattern));
   const ReadLimited read = [&](Grammar& scratch, const SpelledOut& spelled_out,
                                LimitedRepetitions& limited) -> Result<Expression> {
     KAKEYA_ASSIGN_OR_RETURN(PatternParser::Pattern found,
@@ -392,6 +445,21 @@ Result<Expression> json_texts_that_match(Grammar& grammar,
   KAKEYA_ASSIGN_OR_RETURN(PatternParser::Pattern found, parsed(grammar, pattern, &json));
   const bool is_anchored = found.from_begin && found.to_end;
   return found_anywhere(std::move(found), is_anchored ? text_of("") : json.characters());
+}
+
+Result<TextAutomaton> automaton_of(std::string_view pattern) {
+  KAKEYA_TRY(check_size(pattern));
+  Grammar unused;
+  KAKEYA_ASSIGN_OR_RETURN(PatternParser::Pattern found,
+                          PatternParser(unused, pattern, nullptr, {}, true).parse());
+  std::vector<PatternParser::LookAhead> look_ahead = std::move(found.look_ahead);
+  KAKEYA_ASSIGN_OR_RETURN(TextAutomaton texts,
+                          TextAutomaton::of(found_anywhere(std::move(found), any_characters())));
+  for (const PatternParser::LookAhead& one : look_ahead) {
+    KAKEYA_ASSIGN_OR_RETURN(const TextAutomaton ahead, TextAutomaton::of(one.text));
+    KAKEYA_ASSIGN_OR_RETURN(texts, texts.intersected(one.is_negative ? ahead.complement() : ahead));
+  }
+  return texts;
 }
 
 }  // namespace kakeya::service

@@ -5,6 +5,7 @@
 
 #include "service/grammar/grammar.h"
 #include "service/grammar/json_rules.h"
+#include "service/grammar/text_automaton.h"
 
 namespace kakeya::service {
 
@@ -23,5 +24,9 @@ Status check_pattern(std::string_view pattern);
 Result<Expression> json_texts_that_match(Grammar& grammar,
                                          JsonRules& json,
                                          std::string_view pattern);
+
+// The texts in which the expression matches somewhere, as an automaton; look-ahead behind a ^ at
+// the begin is read here, too. Errors: as above, and those of TextAutomaton.
+Result<TextAutomaton> automaton_of(std::string_view pattern);
 
 }  // namespace kakeya::service

@@ -8,9 +8,9 @@
 #include "base/bounded_json.h"
 #include "base/status.h"
 #include "service/grammar/decimal.h"
-#include "service/grammar/pattern_rules.h"
 #include "service/grammar/schema_keywords.h"
 #include "service/grammar/schema_numbers.h"
+#include "service/grammar/schema_texts.h"
 #include "service/grammar/schema_types.h"
 
 namespace kakeya::service {
@@ -27,6 +27,7 @@ constexpr std::int64_t kMostLength = 4096;
 constexpr std::int64_t kMostLeastLength = 64;
 constexpr std::int64_t kMostItems = 4096;
 constexpr std::size_t kMostCountedProperties = 64;
+constexpr std::size_t kMostTextRules = 2048;  // of all automata of a schema
 
 // A number that was kept as it was written becomes an integer of 64 bits where it is one.
 void normalize_numbers(ordered_json& value) {
@@ -42,13 +43,6 @@ void normalize_numbers(ordered_json& value) {
       value = ordered_json::binary({text.begin(), text.end()});
     }
   }
-}
-
-// The value as a message shows it.
-std::string shown(const ordered_json& value) {
-  const auto number = decimal_of(value);
-  if (number) return number->text();
-  return value.is_structured() ? value.type_name() : value.dump();
 }
 
 class SchemaReader {
@@ -151,7 +145,7 @@ class SchemaReader {
   // A definition is read if something refers to it.
   Result<Schema> reference(const ordered_json& pointer, const std::string& where) {
     const auto refused = [&]() -> Result<Schema> {
-      KAKEYA_TRY(narrow("$ref " + shown(pointer), where));
+      KAKEYA_TRY(narrow("$ref " + shown_value(pointer), where));
       return Schema{};
     };
     if (!pointer.is_string()) return refused();
@@ -206,7 +200,7 @@ class SchemaReader {
     std::vector<std::string> types;
     for (const ordered_json& type : json.is_array() ? json : ordered_json::array({json})) {
       const bool known = type.is_string() && is_type(type.get_ref<const std::string&>());
-      if (!known) return refuse("type " + shown(type), where);
+      if (!known) return refuse("type " + shown_value(type), where);
       types.push_back(type.get<std::string>());
     }
     if (types.empty()) return refuse("an empty type", where);
@@ -293,36 +287,12 @@ class SchemaReader {
     return {};
   }
 
-  // A pattern, or a format as one, is enforced before lengths.
   Result<Schema> string(const ordered_json& own, const std::string& where) {
     Schema read = {.kind = SchemaKind::kString};
     KAKEYA_TRY(
         read_counts(own, "minLength", "maxLength", kMostLeastLength, kMostLength, where, read));
-    if (own.contains("pattern") && !own["pattern"].is_string()) {
-      return refuse("pattern that is no text", where);
-    }
-    if (own.contains("format")) {
-      const char* const known =
-          own["format"].is_string() ? pattern_of_format(own["format"].get<std::string>()) : nullptr;
-      if (known == nullptr) KAKEYA_TRY(narrow("format " + shown(own["format"]), where));
-      if (known != nullptr) read.pattern = known;
-    }
-    if (own.contains("pattern")) {
-      const auto pattern = own["pattern"].get<std::string>();
-      const bool has_format = !read.pattern.empty();
-      const Status sound = has_format ? Status() : check_pattern(pattern);
-      if (has_format && pattern != read.pattern) {
-        KAKEYA_TRY(narrow("pattern beside format", where));
-      } else if (!sound) {
-        KAKEYA_TRY(narrow("pattern: " + sound.error().message(), where));
-      } else {
-        read.pattern = pattern;
-      }
-    }
-    const bool has_length = read.least > 0 || read.most;
-    if (!read.pattern.empty() && has_length) {
-      KAKEYA_TRY(narrow("a length beside pattern or format", where));
-    }
+    KAKEYA_TRY(read_text(
+        own, where, [&](std::string_view what) { return narrow(what, where); }, text_rules_, read));
     return read;
   }
 
@@ -440,6 +410,7 @@ class SchemaReader {
   std::vector<std::pair<std::vector<Schema>, std::string>> one_ofs_;
   std::size_t properties_ = 0;
   std::size_t values_ = 0;
+  std::size_t text_rules_ = kMostTextRules;  // that are left
 };
 
 }  // namespace

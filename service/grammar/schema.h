@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
@@ -12,6 +13,7 @@
 
 #include "kakeya/status.h"
 #include "service/grammar/number_rules.h"
+#include "service/grammar/text_automaton.h"
 
 namespace kakeya::service {
 
@@ -40,7 +42,8 @@ struct Schema {
   // Characters of a text, items of an array, or members of an object.
   std::int64_t least = 0;
   std::optional<std::int64_t> most = {};
-  std::string pattern = {};  // of a text; empty: any
+  std::string pattern = {};                         // of a text; empty: any
+  std::shared_ptr<const TextAutomaton> texts = {};  // in place of a pattern and lengths
 
   std::vector<Schema> rest = {};  // of further items, or of other members; none: there are none
   std::vector<std::pair<std::string, Schema>> properties = {};  // in the order that answers have

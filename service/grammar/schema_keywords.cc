@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "base/status.h"
+#include "service/grammar/decimal.h"
 
 namespace kakeya::service {
 namespace {
@@ -58,6 +59,12 @@ Unexpected refused_keyword(std::string_view what, std::string_view where) {
   constexpr std::size_t kMost = 200;
   return error(StatusCode::kInvalidArgument, "JSON schema: {} at {} is not supported",
                what.substr(0, kMost), where.substr(0, kMost));
+}
+
+std::string shown_value(const ordered_json& value) {
+  const auto number = decimal_of(value);
+  if (number) return number->text();
+  return value.is_structured() ? value.type_name() : value.dump();
 }
 
 bool is_type(std::string_view type) {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <nlohmann/json.hpp>
+#include <string>
 #include <string_view>
 
 #include "kakeya/status.h"
@@ -16,6 +17,9 @@ enum class KeywordUse {
 
 // The use of a keyword with this value, in drafts 7 and 2020-12.
 KeywordUse use_of(std::string_view keyword, const nlohmann::ordered_json& value);
+
+// The value as a message shows it.
+std::string shown_value(const nlohmann::ordered_json& value);
 
 // The error of what is not supported: "KEYWORD at PLACE".
 Unexpected refused_keyword(std::string_view what, std::string_view where);

@@ -82,6 +82,9 @@ class SchemaRules {
   }
 
   Result<Expression> string(const Schema& schema) {
+    if (schema.texts != nullptr) {
+      return json_.string_of(schema.texts->json_texts(grammar_, json_));
+    }
     if (!schema.pattern.empty()) {
       KAKEYA_ASSIGN_OR_RETURN(Expression content,
                               json_texts_that_match(grammar_, json_, schema.pattern));

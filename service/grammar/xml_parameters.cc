@@ -67,7 +67,7 @@ Result<Expression> text_value(Grammar& grammar, const Schema& schema, const std:
     return choice_of(std::move(ways));
   }
   const bool is_free = schema.kind == SchemaKind::kString && schema.pattern.empty() &&
-                       schema.least == 0 && !schema.most;
+                       schema.texts == nullptr && schema.least == 0 && !schema.most;
   if (!is_free) {
     return error(StatusCode::kInvalidArgument, "the text '{}' cannot be held to its schema", name);
   }
