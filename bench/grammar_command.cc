@@ -1,5 +1,6 @@
 // kakeya bench grammar: what holding answers to schemas costs, for a vocabulary alone.
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <bit>
@@ -65,6 +66,7 @@ struct GrammarTimes {
   Microseconds masks = {};
   Microseconds advances = {};
   std::int64_t forced = 0;  // masks that allow one token alone
+  service::TextLengths lengths = {};
 };
 
 double mean_of(const Microseconds& times) {
@@ -155,6 +157,7 @@ Result<std::vector<GrammarTimes>> measure(const GrammarFlags& flags,
     KAKEYA_TRY(engine.compile(format));
     times.again_ms = 1e3 * again.seconds();
     times.bytes = grammar->bytes();
+    KAKEYA_ASSIGN_OR_RETURN(times.lengths, service::text_lengths_of(format));
     walk(*grammar, vocabulary, flags.steps, times);
     all.push_back(std::move(times));
   }
@@ -166,14 +169,20 @@ double forced_share(const GrammarTimes& times) {
   return static_cast<double>(times.forced) / static_cast<double>(times.masks.size());
 }
 
+// "120", or "no end: items, string", as the rules without one are called.
+std::string shown_length(const service::TextLengths& lengths) {
+  if (lengths.most) return std::to_string(*lengths.most);
+  return fmt::format("no end: {}", fmt::join(lengths.endless, ", "));
+}
+
 void print_times(const std::vector<GrammarTimes>& all) {
-  print("{:<20} {:>10} {:>9} {:>9} {:>9} {:>9} {:>9} {:>9} {:>9}\n", "form", "compile ms",
-        "again ms", "KiB", "mask us", "p50", "p99", "advance", "forced");
+  print("{:<20} {:>10} {:>9} {:>9} {:>9} {:>9} {:>9} {:>9} {:>9}  {}\n", "form", "compile ms",
+        "again ms", "KiB", "mask us", "p50", "p99", "advance", "forced", "most characters");
   for (const GrammarTimes& times : all) {
-    print("{:<20} {:>10.1f} {:>9.3f} {:>9} {:>9.1f} {:>9.1f} {:>9.1f} {:>9.2f} {:>8.1f}%\n",
+    print("{:<20} {:>10.1f} {:>9.3f} {:>9} {:>9.1f} {:>9.1f} {:>9.1f} {:>9.2f} {:>8.1f}%  {}\n",
           times.name, times.compile_ms, times.again_ms, times.bytes / 1024, mean_of(times.masks),
           percentile(times.masks, 0.5), percentile(times.masks, 0.99), mean_of(times.advances),
-          100.0 * forced_share(times));
+          100.0 * forced_share(times), shown_length(times.lengths));
   }
 }
 
@@ -219,6 +228,9 @@ int grammar_bench(const GrammarFlags& flags) {
                              {"mask_us", times.masks},
                              {"advance_us", mean_of(times.advances)},
                              {"forced", forced_share(times)}});
+    nlohmann::ordered_json& form = json["forms"].back();
+    if (times.lengths.most) form["most_characters"] = *times.lengths.most;
+    form["endless"] = times.lengths.endless;
   }
   print_json(json);
   return kExitOk;

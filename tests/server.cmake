@@ -10,6 +10,12 @@ kakeya_test(grammar_test service/grammar/call_rules_test.cc service/grammar/call
             service/grammar/grammar_rules_test.cc service/grammar/object_members_test.cc service/grammar/schema_texts_test.cc)
 target_link_libraries(grammar_test PRIVATE kakeya_service)
 
+if(KAKEYA_WITH_XGRAMMAR)
+  # Random texts of forms, which tests/clients/form_walks_test.py asks for.
+  add_executable(form_walks service/grammar/form_walks.cc)
+  target_link_libraries(form_walks PRIVATE kakeya_service kakeya_compile_options)
+endif()
+
 if(KAKEYA_WITH_GRPC)
   kakeya_test(grpc_test wire/grpc/grpc_server_test.cc)
   target_link_libraries(grpc_test PRIVATE kakeya_grpc Boost::headers OpenSSL::SSL)

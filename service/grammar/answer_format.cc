@@ -62,9 +62,10 @@ Result<Expression> root_of(Grammar& grammar,
   return error(StatusCode::kInternal, "a free answer has no grammar");
 }
 
-}  // namespace
-
-Result<GrammarText> grammar_of(const AnswerFormat& format, const CallRules* calls) {
+// The rules of grammar_of(), without what no finite text meets.
+Result<Grammar> rules_of(const AnswerFormat& format,
+                         const CallRules* calls,
+                         std::vector<std::string>& notes) {
   // Texts of command lines and files may be anything.
   try {
     static_cast<void>(nlohmann::json(format.text).dump());
@@ -75,13 +76,12 @@ Result<GrammarText> grammar_of(const AnswerFormat& format, const CallRules* call
     return error(StatusCode::kInvalidArgument, "grammar: expected UTF-8, got other bytes");
   }
   Grammar grammar;
-  GrammarText made;
   std::optional<Expression> root;
   if (!format.is_free()) {
-    KAKEYA_ASSIGN_OR_RETURN(root, root_of(grammar, format, made.notes));
+    KAKEYA_ASSIGN_OR_RETURN(root, root_of(grammar, format, notes));
   }
   if (calls != nullptr) {
-    KAKEYA_ASSIGN_OR_RETURN(root, answers_with_calls(grammar, *calls, std::move(root), made.notes));
+    KAKEYA_ASSIGN_OR_RETURN(root, answers_with_calls(grammar, *calls, std::move(root), notes));
   }
   KAKEYA_CHECK(root);
   grammar.set_root(*std::move(root));
@@ -91,8 +91,22 @@ Result<GrammarText> grammar_of(const AnswerFormat& format, const CallRules* call
                  "grammar: expected one of size {}, got one of size {}: it is too large to enforce",
                  kMostSize, grammar.size());
   }
+  return grammar;
+}
+
+}  // namespace
+
+Result<GrammarText> grammar_of(const AnswerFormat& format, const CallRules* calls) {
+  GrammarText made;
+  KAKEYA_ASSIGN_OR_RETURN(const Grammar grammar, rules_of(format, calls, made.notes));
   made.text = grammar.print();
   return made;
+}
+
+Result<TextLengths> text_lengths_of(const AnswerFormat& format) {
+  std::vector<std::string> notes;
+  KAKEYA_ASSIGN_OR_RETURN(const Grammar grammar, rules_of(format, nullptr, notes));
+  return lengths_of(grammar);
 }
 
 }  // namespace kakeya::service

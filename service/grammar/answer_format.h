@@ -8,6 +8,7 @@
 #include "kakeya/status.h"
 #include "service/grammar/call_rules.h"
 #include "service/grammar/schema.h"
+#include "service/grammar/text_lengths.h"
 
 namespace kakeya::service {
 
@@ -39,5 +40,9 @@ struct GrammarText {
 // The grammar of such answers, or of calls of tools in their place. Not of free answers without
 // calls. Errors: kInvalidArgument for what cannot be enforced, naming it and its place.
 Result<GrammarText> grammar_of(const AnswerFormat& format, const CallRules* calls = nullptr);
+
+// The lengths of such answers. Takes longer than grammar_of(): for programs that look at one form,
+// not for servers. Errors: as grammar_of().
+Result<TextLengths> text_lengths_of(const AnswerFormat& format);
 
 }  // namespace kakeya::service

@@ -98,7 +98,14 @@ class Grammar {
   Expression limited(std::string_view hint, Expression body, std::int64_t most);
 
   const Expression& body_of(RuleId rule) const { return rules_[rule].body; }
-  bool is_limited(RuleId rule) const { return rules_[rule].most_chars.has_value(); }
+  std::size_t num_rules() const { return rules_.size(); }
+  bool is_limited(RuleId rule) const { return limit_of(rule).has_value(); }
+  // The most characters of a limited rule.
+  std::optional<std::int64_t> limit_of(RuleId rule) const { return rules_[rule].most_chars; }
+  // The word that the rule was made with.
+  std::string hint_of(RuleId rule) const {
+    return rules_[rule].name.substr(0, rules_[rule].name.rfind('_'));
+  }
 
   // `expression` at least `least` times and at most `most`; none: any number of times. Repeated by
   // right recursion, for which masks are cheap.

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "service/grammar/decimal.h"
+#include "service/grammar/text_automaton.h"
 
 namespace kakeya::service {
 namespace {
@@ -202,28 +203,21 @@ Expression JsonRules::number() {
   return *number_;
 }
 
-// The remainder of what was read so far is all that matters.
+// As many digits as so many rules can count. A limited rule would go on behind its limit for as
+// long as what was read has a remainder.
 Expression JsonRules::multiple_of(std::int64_t divisor) {
-  const auto count = static_cast<std::size_t>(divisor);
-  std::vector<RuleId> rests(count);
-  for (RuleId& rest : rests) rest = grammar_.declare("rest");
-  const auto go_on = [&](std::size_t rest, std::size_t first) {
-    std::vector<Expression> ways;
-    for (std::size_t d = first; d < 10; ++d) {
-      const char c = static_cast<char>('0' + d);
-      ways.push_back(sequence_of({digit(c, c), rule_of(rests[(rest * 10 + d) % count])}));
-    }
-    return ways;
-  };
-  for (std::size_t rest = 0; rest < count; ++rest) {
-    std::vector<Expression> ways = go_on(rest, 0);
-    if (rest == 0) ways.insert(ways.begin(), text_of(""));
-    grammar_.define(rests[rest], choice_of(std::move(ways)));
+  constexpr std::size_t kMostRules = 1024;
+  constexpr std::int64_t kMostDigitsOfMultiples = 18;
+  const TextAutomaton all = TextAutomaton::multiples_of(divisor);
+  Expression above = never();
+  for (std::int64_t digits = kMostDigitsOfMultiples; digits > 0; --digits) {
+    const auto counted = all.of_length(1, digits);
+    if (!counted || counted->size().rules > kMostRules) continue;
+    above = counted->json_texts(grammar_, *this);
+    break;
   }
-  const Expression above = grammar_.shared("multiple", choice_of(go_on(0, 1)));
-  return grammar_.limited(
-      "multiple", choice_of({text_of("0"), sequence_of({optional_of(text_of("-")), above})}),
-      kMostDigits);
+  return grammar_.shared(
+      "multiple", choice_of({text_of("0"), sequence_of({optional_of(text_of("-")), above})}));
 }
 
 Expression JsonRules::object() {

@@ -92,7 +92,7 @@ class PatternParser {
         spelled_out_(std::move(spelled_out)),
         is_tree_(is_tree) {}
 
-  // What a text must be, or must not.
+  // Texts that a whole text must be one of, or must not.
   struct LookAhead {
     Expression text;
     bool is_negative = false;

@@ -18,7 +18,7 @@ namespace {
 // A rule costs the engine up to 20 ms with a vocabulary of 262,144 tokens.
 constexpr TextAutomaton::Size kMostOfText = {.rules = 256, .wide = 64};
 
-// What a text has to meet, as far as it was read: the pattern alone where that says it all.
+// The rules of one text, as far as they were read: the pattern alone where that says it all.
 class TextRules {
  public:
   explicit TextRules(std::size_t room) : room_(room) {}

@@ -181,6 +181,20 @@ Result<TextAutomaton> TextAutomaton::of(const Expression& tree) {
   return Tree().deterministic(tree);
 }
 
+// The remainder of what was read so far is all that matters.
+TextAutomaton TextAutomaton::multiples_of(std::int64_t divisor) {
+  const auto count = static_cast<std::size_t>(divisor);
+  std::vector<State> states(1 + count);  // the begin, and a state for each remainder
+  for (std::size_t i = 0; i < states.size(); ++i) {
+    const std::size_t rest = i == 0 ? 0 : i - 1;
+    states[i].accepts = i == 1;
+    for (char32_t digit = i == 0 ? '1' : '0'; digit <= '9'; ++digit) {
+      states[i].ways.push_back({{digit, digit}, 1 + (rest * 10 + (digit - '0')) % count});
+    }
+  }
+  return TextAutomaton(std::move(states));
+}
+
 Result<TextAutomaton> TextAutomaton::intersected(const TextAutomaton& other) const {
   std::map<std::pair<std::size_t, std::size_t>, std::size_t> known;
   std::vector<std::pair<std::size_t, std::size_t>> waiting;

@@ -22,6 +22,9 @@ class TextAutomaton {
   // no rules. Errors: kResourceExhausted for one that takes too many states.
   static Result<TextAutomaton> of(const Expression& tree);
 
+  // Digits, without zeros at the begin, of the numbers above 0 that `divisor` divides.
+  static TextAutomaton multiples_of(std::int64_t divisor);
+
   // Texts that both allow. Errors: as of().
   Result<TextAutomaton> intersected(const TextAutomaton& other) const;
   // Texts that this one does not allow.

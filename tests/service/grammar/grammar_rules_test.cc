@@ -294,9 +294,10 @@ TEST_F(GrammarRules, MultiplesEnd) {
       format_of(Kind::kJsonSchema, R"({"type":"integer","multipleOf":7})"));
   ASSERT_TRUE(compiled);
   EXPECT_TRUE(demo_grammars().accepts(**compiled, "-14"));
-  EXPECT_TRUE(demo_grammars().accepts(**compiled, "7" + std::string(24, '0')));
+  EXPECT_TRUE(demo_grammars().accepts(**compiled, "7" + std::string(17, '0')));
   EXPECT_FALSE(demo_grammars().accepts(**compiled, "15"));
-  EXPECT_FALSE(demo_grammars().accepts(**compiled, "7" + std::string(60, '0')));
+  EXPECT_FALSE(demo_grammars().accepts(**compiled, "07"));
+  EXPECT_FALSE(demo_grammars().accepts(**compiled, "7" + std::string(18, '0')));
 }
 
 TEST_F(GrammarRules, HalvesOfSurrogatePairsAreNoCharacters) {

@@ -66,7 +66,7 @@ TEST_F(SchemaTexts, MeetPatternsAndLengthsTogether) {
   }
 }
 
-// What generators of schemas write: all of it is enforced.
+// Schemas as generators write them: all of each is enforced.
 TEST_F(SchemaTexts, OfGeneratorsAreWhollyEnforced) {
   struct Whole {
     ordered_json schema;
