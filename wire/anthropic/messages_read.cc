@@ -10,9 +10,9 @@
 #include "wire/anthropic/context_edits.h"
 #include "wire/anthropic/conversation_read.h"
 #include "wire/anthropic/tools_read.h"
+#include "wire/fields/known_fields.h"
 #include "wire/http/json_parts.h"
 #include "wire/http/json_reader.h"
-#include "wire/http/unserved_field.h"
 
 namespace kakeya::anthropic {
 namespace {
@@ -53,58 +53,6 @@ void read_stop_sequences(JsonReader& reader, const Json& body, service::AnswerRe
   for (const Json& sequence : *sequences) {
     if (!sequence.is_string()) return reader.refuse("stop_sequences", "texts", shown(sequence));
     out.stop_strings.push_back(sequence.get<std::string>());
-  }
-}
-
-// Fields by which clients of other APIs ask for another answer, and how this one asks for it. Left
-// unread they would change nothing, and nobody would know.
-constexpr const char* kForm = "output_config.format";
-constexpr wire::UnservedField kOfOtherApis[] = {
-    {"stop", std::nullopt, "stop_sequences"},
-    {"max_completion_tokens", std::nullopt, "max_tokens"},
-    {"response_format", std::nullopt, kForm},
-    {"structured_outputs", std::nullopt, kForm},
-    {"json_schema", std::nullopt, kForm},
-    {"guided_json", std::nullopt, kForm},
-    {"guided_json_object", std::nullopt, kForm},
-    {"guided_regex"},
-    {"guided_choice"},
-    {"guided_grammar"},
-    {"grammar"},
-    {"regex"},
-    {"ebnf"},
-    {"seed"},
-    {"n", 1.0},
-    {"min_p", 0.0},
-    {"min_tokens", 0.0},
-    {"repetition_penalty", 1.0},
-    {"repeat_penalty", 1.0},
-    {"presence_penalty", 0.0},
-    {"frequency_penalty", 0.0},
-    {"logit_bias"},
-    {"allowed_token_ids"},
-    {"stop_token_ids"},
-    {"ignore_eos"},
-    {"logprobs"},
-    {"top_logprobs", 0.0},
-    {"chat_template_kwargs", std::nullopt, "thinking"},
-    {"enable_thinking", std::nullopt, "thinking"},
-    {"reasoning_effort", std::nullopt, "output_config.effort"},
-    {"thinking_budget", -1.0, "thinking.budget_tokens"},
-    {"thinking_budget_tokens", -1.0, "thinking.budget_tokens"},
-    {"thinking_token_budget", -1.0, "thinking.budget_tokens"},
-    {"max_thinking_tokens", -1.0, "thinking.budget_tokens"},
-    {"functions", std::nullopt, "tools"},
-    {"cache_salt", std::nullopt, "nothing: /v1/chat/completions has it"},
-};
-
-// Fields that would make another answer, and that this server cannot give.
-void refuse_servers_fields(JsonReader& reader, const Json& body) {
-  for (const char* const name : {"mcp_servers", "container"}) {
-    const Json* value = reader.find(body, name);
-    const bool says_nothing = value == nullptr || (value->is_array() && value->empty()) ||
-                              (value->is_object() && value->value("type", Json()) == "none");
-    if (!says_nothing) reader.refuse(name, "nothing, for it is not served", shown(*value));
   }
 }
 
@@ -169,10 +117,12 @@ void read_prompt(JsonReader& reader,
   }
   read_conversation(reader, body, text, out);
   read_tools(reader, body, text, out);
+  for (const char* const name : {"think", "enable_thinking"}) {  // of other APIs
+    reader.read(body, name, out.chat.enable_thinking);
+  }
   read_thinking(reader, body, out);
   read_output_config(reader, body, text, out);
   if (!reader.failed()) read_context_edits(reader, body, out);
-  refuse_servers_fields(reader, body);
 }
 
 void read_answer(JsonReader& reader, const Json& body, service::AnswerRequest& out) {
@@ -183,13 +133,14 @@ void read_answer(JsonReader& reader, const Json& body, service::AnswerRequest& o
   reader.read(body, "top_k", 0, std::numeric_limits<int>::max(), out.sampling.top_k);
   reader.read(body, "stream", out.stream);
   read_stop_sequences(reader, body, out);
-  wire::refuse_unserved(reader, body, kOfOtherApis);
 }
 
 service::Outcome<service::AnswerRequest> read_request(std::string_view body, bool is_answered) {
   const auto parsed = wire::parse_body(body);
   if (!parsed) return tl::unexpected(parsed.error());
   JsonReader reader;
+  wire::refuse_unserved(reader, *parsed,
+                        is_answered ? wire::RequestKind::kMessage : wire::RequestKind::kCount);
   service::AnswerRequest request;
   read_prompt(reader, *parsed, body, request);
   if (is_answered) read_answer(reader, *parsed, request);

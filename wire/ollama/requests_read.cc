@@ -2,8 +2,6 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
-#include <iterator>
 #include <limits>
 #include <optional>
 #include <string>
@@ -11,12 +9,12 @@
 #include <vector>
 
 #include "base/json_size.h"
+#include "wire/fields/known_fields.h"
 #include "wire/http/history.h"
 #include "wire/http/json_parts.h"
 #include "wire/http/json_reader.h"
 #include "wire/http/request_limits.h"
 #include "wire/http/tool_results.h"
-#include "wire/http/unserved_field.h"
 
 namespace kakeya::ollama {
 namespace {
@@ -45,45 +43,6 @@ std::string without_tag(std::string name) {
   if (name.ends_with(kLatest)) name.resize(name.size() - kLatest.size());
   return name;
 }
-
-// Fields that would make another answer, and that this server cannot give.
-constexpr wire::UnservedField kUnserved[] = {
-    {"logprobs"}, {"top_logprobs"}, {"shift"}, {"suffix"}, {"template"}, {"context"}, {"images"},
-};
-// Fields that are none of this API where they stand, and how it asks for the same.
-constexpr wire::UnservedField kElsewhere[] = {
-    {"temperature", std::nullopt, "options.temperature"},
-    {"top_p", std::nullopt, "options.top_p"},
-    {"top_k", std::nullopt, "options.top_k"},
-    {"min_p", std::nullopt, "options.min_p"},
-    {"seed", std::nullopt, "options.seed"},
-    {"stop", std::nullopt, "options.stop"},
-    {"num_predict", std::nullopt, "options.num_predict"},
-    {"max_tokens", std::nullopt, "options.num_predict"},
-    {"num_ctx", std::nullopt, "options.num_ctx"},
-    {"repeat_penalty", std::nullopt, "options.repeat_penalty"},
-    {"presence_penalty", std::nullopt, "options.presence_penalty"},
-    {"frequency_penalty", std::nullopt, "options.frequency_penalty"},
-    {"response_format", std::nullopt, "format"},
-    {"json_schema", std::nullopt, "format"},
-    {"cache_salt", std::nullopt, "nothing: /v1/chat/completions has it"},
-    {"output_format", std::nullopt, "format"},
-    {"guided_json", std::nullopt, "format"},
-    {"max_completion_tokens", std::nullopt, "options.num_predict"},
-    {"max_output_tokens", std::nullopt, "options.num_predict"},
-    {"stop_sequences", std::nullopt, "options.stop"},
-    {"n", 1.0},
-    {"logit_bias"},
-    {"reasoning_effort", std::nullopt, "think"},
-    {"enable_thinking", std::nullopt, "think"},
-    {"thinking", std::nullopt, "think"},
-    {"reasoning", std::nullopt, "think"},
-    {"chat_template_kwargs", std::nullopt, "think"},
-    {"thinking_budget", -1.0},
-    {"grammar"},
-    {"input", std::nullopt, "messages, or prompt in /api/generate"},
-    {"instructions", std::nullopt, "a message of role system"},
-};
 
 // [{"function": {"name", "arguments": {...}}}, ...], whose own text is `text`.
 void read_calls(JsonReader& reader,
@@ -135,10 +94,9 @@ void read_message(JsonReader& reader,
   out.role = role->get<std::string>();
   out.content = text_of(reader, message, "content");
   const Json* images = reader.find(message, "images");
-  const bool is_said = out.role == "system" || out.role == "user";
-  constexpr wire::UnservedField kImages[] = {{"images"}};
-  if (is_said) wire::refuse_unserved(reader, message, kImages);
-  if (!is_said && images != nullptr && !images->empty()) {
+  if (images != nullptr && !images->empty()) {
+    const bool is_said = out.role == "system" || out.role == "user";
+    if (is_said) return reader.refuse("images", "texts alone", shown(*images));
     wire::append_stand_in(out.content, *wire::stand_in("image"));
   }
   if (out.role == "assistant") {
@@ -176,10 +134,6 @@ void read_tools(JsonReader& reader,
                 const Json& body,
                 std::string_view text,
                 service::AnswerRequest& out) {
-  const Json* choice = reader.find(body, "tool_choice");  // of other APIs
-  if (choice != nullptr && *choice != "auto") {
-    return reader.refuse("tool_choice", "auto: the model may call tools", shown(*choice));
-  }
   const Json* tools = reader.find(body, "tools");
   if (tools == nullptr) return;
   if (!tools->is_array() || tools->size() > wire::kMostTools) {
@@ -244,21 +198,6 @@ void read_stops(JsonReader& reader, const Json& options, service::AnswerRequest&
   }
 }
 
-// Options of the runner that change nothing of an answer, and those that are read.
-constexpr const char* kKnownOptions[] = {"temperature",    "top_k",
-                                         "top_p",          "min_p",
-                                         "seed",           "num_predict",
-                                         "stop",           "num_ctx",
-                                         "repeat_penalty", "presence_penalty",
-                                         "num_keep",       "num_batch",
-                                         "num_gpu",        "frequency_penalty",
-                                         "main_gpu",       "low_vram",
-                                         "use_mmap",       "use_mlock",
-                                         "num_thread",     "numa"};
-// Options that this sampler does not have, and the numbers that do nothing.
-constexpr std::pair<const char*, double> kNeutralOptions[] = {
-    {"mirostat", 0.0}, {"typical_p", 1.0}, {"tfs_z", 1.0}, {"repeat_last_n", -1.0}};
-
 void read_options(JsonReader& reader,
                   const Json& body,
                   std::int64_t context,
@@ -266,18 +205,7 @@ void read_options(JsonReader& reader,
   const Json* options = reader.find(body, "options");
   if (options == nullptr) return;
   if (!options->is_object()) return reader.refuse("options", "an object", shown(*options));
-  for (const auto& [name, value] : options->items()) {
-    const bool is_known = std::ranges::find(kKnownOptions, name) != std::end(kKnownOptions);
-    const auto* const neutral = std::ranges::find_if(
-        kNeutralOptions, [&name = name](const auto& one) { return one.first == name; });
-    const bool is_of_mirostat = name == "mirostat_eta" || name == "mirostat_tau";
-    const bool does_nothing = value.is_null() ||
-                              is_of_mirostat ||  // without it: it is refused itself
-                              (neutral != std::end(kNeutralOptions) && value == neutral->second);
-    if (!is_known && !does_nothing) {
-      return reader.refuse("options." + name, "an option that this server has", shown(value));
-    }
-  }
+  wire::refuse_unserved(reader, *options, wire::RequestKind::kOllamaOptions);
   service::SamplingWish& sampling = out.sampling;
   reader.read(*options, "temperature", 0.0F, 2.0F, sampling.temperature);
   reader.read(*options, "top_k", 0, std::numeric_limits<int>::max(), sampling.top_k);
@@ -336,10 +264,9 @@ void read_common(JsonReader& reader,
   out.stream = true;
   reader.read(body, "stream", out.stream);
   read_format(reader, body, text, out);
+  reader.read(body, "enable_thinking", out.chat.enable_thinking);  // of other APIs
   read_think(reader, body, out);
   read_options(reader, body, context, out);
-  wire::refuse_unserved(reader, body, kUnserved);
-  wire::refuse_unserved(reader, body, kElsewhere);
 }
 
 }  // namespace
@@ -348,6 +275,7 @@ service::Outcome<service::AnswerRequest> read_chat(std::string_view body, std::i
   const auto parsed = wire::parse_body(body);
   if (!parsed) return tl::unexpected(parsed.error());
   JsonReader reader;
+  wire::refuse_unserved(reader, *parsed, wire::RequestKind::kOllamaChat);
   service::AnswerRequest request;
   read_common(reader, *parsed, body, context, request);
   read_messages(reader, *parsed, body, request);
@@ -361,6 +289,7 @@ service::Outcome<service::AnswerRequest> read_generate(std::string_view body,
   const auto parsed = wire::parse_body(body);
   if (!parsed) return tl::unexpected(parsed.error());
   JsonReader reader;
+  wire::refuse_unserved(reader, *parsed, wire::RequestKind::kOllamaGenerate);
   service::AnswerRequest request;
   read_common(reader, *parsed, body, context, request);
   const std::string prompt = text_of(reader, *parsed, "prompt");
@@ -385,12 +314,10 @@ service::Outcome<service::EmbeddingRequest> read_embed(std::string_view body,
   const auto parsed = wire::parse_body(body);
   if (!parsed) return tl::unexpected(parsed.error());
   JsonReader reader;
+  wire::refuse_unserved(reader, *parsed, wire::RequestKind::kOllamaEmbed);
   service::EmbeddingRequest request = {.model = without_tag(text_of(reader, *parsed, "model")),
                                        .inputs = {}};
   read_inputs(reader, reader.find(*parsed, "input"), request);
-  // A text that is too long is refused, whatever this says.
-  bool truncate = true;
-  reader.read(*parsed, "truncate", truncate);
   reader.expect_dimensions(*parsed, hidden_size);
   read_runner_options(reader, *parsed, context);
   if (reader.failed()) return tl::unexpected(reader.problem());
@@ -402,6 +329,7 @@ service::Outcome<service::EmbeddingRequest> read_embeddings(std::string_view bod
   const auto parsed = wire::parse_body(body);
   if (!parsed) return tl::unexpected(parsed.error());
   JsonReader reader;
+  wire::refuse_unserved(reader, *parsed, wire::RequestKind::kOllamaEmbeddings);
   service::EmbeddingRequest request = {.model = without_tag(text_of(reader, *parsed, "model")),
                                        .inputs = {}};
   request.inputs.push_back({.text = text_of(reader, *parsed, "prompt")});

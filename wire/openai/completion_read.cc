@@ -7,11 +7,11 @@
 #include <string>
 #include <utility>
 
+#include "wire/fields/known_fields.h"
 #include "wire/openai/conversation_read.h"
 #include "wire/openai/format_read.h"
 #include "wire/openai/sampling_read.h"
 #include "wire/openai/tools_read.h"
-#include "wire/openai/unserved_fields.h"
 
 namespace kakeya::openai {
 namespace {
@@ -61,17 +61,34 @@ void read_max_tokens(wire::JsonReader& reader,
   }
 }
 
-void read_limits(wire::JsonReader& reader, const wire::Json& body, service::AnswerRequest& out) {
+// "cache_salt", as vLLM has it: a text that is not empty.
+void read_cache_salt(wire::JsonReader& reader, const wire::Json& body, std::string& out) {
+  const wire::Json* salt = reader.find(body, "cache_salt");
+  if (salt == nullptr) return;
+  if (!salt->is_string() || salt->get_ref<const std::string&>().empty()) {
+    return reader.refuse("cache_salt", "a text that is not empty", wire::shown(*salt));
+  }
+  out = salt->get<std::string>();
+}
+
+}  // namespace
+
+void read_priority(wire::JsonReader& reader, const wire::Json& body, int& out) {
   constexpr std::int64_t kMostPriority = std::numeric_limits<int>::max();
   std::optional<int> priority;
   reader.read(body, "priority", -kMostPriority, kMostPriority, priority);
-  out.priority = priority.value_or(0);
+  out = priority.value_or(0);
+}
+
+void read_limits(wire::JsonReader& reader, const wire::Json& body, service::AnswerRequest& out) {
+  read_priority(reader, body, out.priority);
   read_cache_salt(reader, body, out.cache_salt);
   std::optional<std::int64_t> least;
   reader.read(body, "min_tokens", 0, kMostTokens, least);
   out.min_tokens = least.value_or(0);
   if (out.max_tokens && out.min_tokens > *out.max_tokens) {
-    reader.refuse("min_tokens", fmt::format("at most the {} of max_tokens", *out.max_tokens),
+    reader.refuse("min_tokens",
+                  fmt::format("at most {}, the most tokens of the answer", *out.max_tokens),
                   std::to_string(out.min_tokens));
   }
   read_id_list(reader, body, "stop_token_ids", out.stop_ids);
@@ -79,11 +96,16 @@ void read_limits(wire::JsonReader& reader, const wire::Json& body, service::Answ
   if (reader.find(body, "allowed_token_ids") != nullptr && out.allowed_ids.empty()) {
     reader.refuse("allowed_token_ids", "one id or more", "none");
   }
+  if (out.thought_budget && !out.allowed_ids.empty()) {
+    reader.refuse("allowed_token_ids", "none beside a budget of thoughts", "some");
+  }
+  reader.read(body, "ignore_eos", out.ignore_eos);
 }
+
+namespace {
 
 void read_output(wire::JsonReader& reader, const wire::Json& body, service::AnswerRequest& out) {
   read_stop(reader, body, out.stop_strings);
-  reader.read(body, "ignore_eos", out.ignore_eos);
   std::optional<int> choices;
   reader.read(body, "n", 1, kMostChoices, choices);
   out.choices = choices.value_or(1);
@@ -153,15 +175,6 @@ void read_model(wire::JsonReader& reader, const wire::Json& body, std::string& o
   out = model->get<std::string>();
 }
 
-void read_cache_salt(wire::JsonReader& reader, const wire::Json& body, std::string& out) {
-  const wire::Json* salt = reader.find(body, "cache_salt");
-  if (salt == nullptr) return;
-  if (!salt->is_string() || salt->get_ref<const std::string&>().empty()) {
-    return reader.refuse("cache_salt", "a text that is not empty", wire::shown(*salt));
-  }
-  out = salt->get<std::string>();
-}
-
 void read_token_ids(wire::JsonReader& reader,
                     const wire::Json& array,
                     const std::string& name,
@@ -178,6 +191,7 @@ service::Outcome<service::AnswerRequest> read_chat_request(std::string_view body
   auto parsed = wire::parse_body(body);
   if (!parsed) return tl::unexpected(std::move(parsed).error());
   wire::JsonReader reader;
+  wire::refuse_unserved(reader, *parsed, wire::RequestKind::kChat);
   service::AnswerRequest request;
   read_model(reader, *parsed, request.model);
   read_conversation(reader, *parsed, request);
@@ -185,9 +199,6 @@ service::Outcome<service::AnswerRequest> read_chat_request(std::string_view body
   read_sampling(reader, *parsed, request.sampling);
   read_max_tokens(reader, *parsed, 1, request.max_tokens);
   read_limits(reader, *parsed, request);
-  if (request.thought_budget && !request.allowed_ids.empty()) {
-    reader.refuse("allowed_token_ids", "none beside a budget of thoughts", "some");
-  }
   read_output(reader, *parsed, request);
   reader.read(*parsed, "logprobs", request.logprobs);
   std::optional<int> top_logprobs;
@@ -197,8 +208,6 @@ service::Outcome<service::AnswerRequest> read_chat_request(std::string_view body
     reader.refuse("top_logprobs", "\"logprobs\": true beside it", "none");
   }
   read_format(reader, *parsed, body, request.format);
-  refuse_unserved_of_chats(reader, *parsed);
-  refuse_unserved_of_answers(reader, *parsed);
   if (reader.failed()) return tl::unexpected(reader.problem());
   return request;
 }
@@ -207,6 +216,7 @@ service::Outcome<service::AnswerRequest> read_completion_request(std::string_vie
   auto parsed = wire::parse_body(body);
   if (!parsed) return tl::unexpected(std::move(parsed).error());
   wire::JsonReader reader;
+  wire::refuse_unserved(reader, *parsed, wire::RequestKind::kCompletion);
   service::AnswerRequest request;
   request.max_tokens = kDefaultCompletionTokens;
   read_model(reader, *parsed, request.model);
@@ -220,8 +230,6 @@ service::Outcome<service::AnswerRequest> read_completion_request(std::string_vie
   read_output(reader, *parsed, request);
   read_logprob_count(reader, *parsed, request);
   read_format(reader, *parsed, body, request.format);
-  refuse_unserved_of_completions(reader, *parsed);
-  refuse_unserved_of_answers(reader, *parsed);
   if (reader.failed()) return tl::unexpected(reader.problem());
   return request;
 }

@@ -28,8 +28,12 @@ service::Outcome<service::AnswerRequest> read_completion_request(std::string_vie
 // "model": a name; empty if there is none, which means whatever is served.
 void read_model(wire::JsonReader& reader, const wire::Json& body, std::string& out);
 
-// "cache_salt", as vLLM has it: a text that is not empty.
-void read_cache_salt(wire::JsonReader& reader, const wire::Json& body, std::string& out);
+// "priority", as vLLM has it; 0 if there is none.
+void read_priority(wire::JsonReader& reader, const wire::Json& body, int& out);
+
+// "priority", "cache_salt", "min_tokens", "ignore_eos", "stop_token_ids" and "allowed_token_ids",
+// after the most tokens of the answer and of its thoughts were read.
+void read_limits(wire::JsonReader& reader, const wire::Json& body, service::AnswerRequest& out);
 
 // Appends ids; the vocabulary is not known here.
 void read_token_ids(wire::JsonReader& reader,

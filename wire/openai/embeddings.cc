@@ -3,14 +3,12 @@
 #include <fmt/format.h>
 #include <openssl/evp.h>
 
-#include <limits>
-#include <optional>
 #include <utility>
 
 #include "service/json_text.h"
+#include "wire/fields/known_fields.h"
 #include "wire/http/json_reader.h"
 #include "wire/openai/completion_read.h"
-#include "wire/openai/unserved_fields.h"
 
 namespace kakeya::openai {
 namespace {
@@ -75,6 +73,7 @@ service::Outcome<EmbeddingWish> read_embeddings(std::int64_t hidden_size, std::s
   auto parsed = wire::parse_body(body);
   if (!parsed) return tl::unexpected(std::move(parsed).error());
   wire::JsonReader reader;
+  wire::refuse_unserved(reader, *parsed, wire::RequestKind::kEmbedding);
   EmbeddingWish wish;
   service::EmbeddingRequest& request = wish.request;
   read_model(reader, *parsed, request.model);
@@ -85,11 +84,7 @@ service::Outcome<EmbeddingWish> read_embeddings(std::int64_t hidden_size, std::s
   }
   reader.read(*parsed, "normalize", request.options.normalize);
   reader.expect_dimensions(*parsed, hidden_size);
-  std::optional<int> priority;
-  constexpr std::int64_t kMostPriority = std::numeric_limits<int>::max();
-  reader.read(*parsed, "priority", -kMostPriority, kMostPriority, priority);
-  request.priority = priority.value_or(0);
-  refuse_unserved_of_embeddings(reader, *parsed);
+  read_priority(reader, *parsed, request.priority);
   if (reader.failed()) return tl::unexpected(reader.problem());
   return wish;
 }

@@ -10,6 +10,7 @@
 
 #include "base/bounded_json.h"
 #include "service/replica_name.h"
+#include "wire/fields/known_fields.h"
 #include "wire/http/json_parts.h"
 #include "wire/http/json_reader.h"
 #include "wire/openai/completion_read.h"
@@ -18,7 +19,6 @@
 #include "wire/openai/response_items.h"
 #include "wire/openai/sampling_read.h"
 #include "wire/openai/tools_read.h"
-#include "wire/openai/unserved_fields.h"
 
 namespace kakeya::openai {
 namespace {
@@ -264,6 +264,7 @@ service::Outcome<ResponseWish> read_response_request(std::string_view body,
   const auto parsed = wire::parse_body(body);
   if (!parsed) return tl::unexpected(parsed.error());
   JsonReader reader;
+  wire::refuse_unserved(reader, *parsed, wire::RequestKind::kResponse);
   ResponseWish wish;
   read_model(reader, *parsed, wish.answer.model);
   std::string instructions = optional_text(reader, *parsed, "instructions");
@@ -290,9 +291,7 @@ service::Outcome<ResponseWish> read_response_request(std::string_view body,
   read_metadata(reader, *parsed, wish);
   read_logprobs(reader, *parsed, wish);
   read_output_options(reader, *parsed, wish);
-  read_cache_salt(reader, *parsed, wish.answer.cache_salt);
-  refuse_unserved_of_responses(reader, *parsed);
-  refuse_unserved_of_answers(reader, *parsed);
+  read_limits(reader, *parsed, wish.answer);
   if (reader.failed()) return tl::unexpected(reader.problem());
   repeat_tools(*parsed, body, wish);
   wish.answer.messages = with_instructions(std::move(instructions), wish.conversation);

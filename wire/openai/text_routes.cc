@@ -9,11 +9,11 @@
 
 #include "service/answer_request.h"
 #include "service/json_text.h"
+#include "wire/fields/known_fields.h"
 #include "wire/http/json_reader.h"
 #include "wire/openai/completion_read.h"
 #include "wire/openai/conversation_read.h"
 #include "wire/openai/tools_read.h"
-#include "wire/openai/unserved_fields.h"
 
 namespace kakeya::openai {
 namespace {
@@ -50,12 +50,19 @@ service::Outcome<std::vector<TokenId>> encoded(
       .parameter = parameter});
 }
 
+bool is_chat(const wire::Json& body) {
+  const auto messages = body.find("messages");
+  const bool is_given = messages != body.end() && messages->is_array() && !messages->empty();
+  return is_given ||
+         (messages != body.end() && !body.contains("prompt") && !body.contains("content"));
+}
+
 // Ids of {"content"}, {"prompt"} or {"messages"}.
 service::Outcome<std::vector<TokenId>> ids_of(const Engine& engine,
                                               const Tokenizer& tokenizer,
                                               const wire::Json& body,
                                               std::string_view text) {
-  if (body.contains("messages")) {
+  if (is_chat(body)) {
     const auto chat = written_conversation(engine, body, text);
     if (!chat) return tl::unexpected(chat.error());
     return encoded(
@@ -68,6 +75,9 @@ service::Outcome<std::vector<TokenId>> ids_of(const Engine& engine,
   wire::JsonReader reader;
   const char* const name = body.contains("prompt") ? "prompt" : "content";
   const wire::Json* content = reader.find(body, name);
+  if (name != std::string_view("content") && reader.find(body, "content") != nullptr) {
+    reader.refuse("content", "none beside prompt", wire::shown(body["content"]));
+  }
   if (content == nullptr || !content->is_string()) {
     reader.refuse(name, "a text", content == nullptr ? "nothing" : wire::shown(*content));
   }
@@ -94,7 +104,9 @@ service::Outcome<std::string> tokenize(const Engine& engine, std::string_view bo
   const auto parsed = wire::parse_body(body);
   if (!parsed) return tl::unexpected(parsed.error());
   wire::JsonReader reader;
-  refuse_unserved_of_tokenize(reader, *parsed);
+  wire::refuse_unserved(
+      reader, *parsed,
+      is_chat(*parsed) ? wire::RequestKind::kTokenizedChat : wire::RequestKind::kText);
   if (reader.failed()) return problem_of(reader);
   const auto ids = ids_of(engine, **tokenizer, *parsed, body);
   if (!ids) return tl::unexpected(ids.error());
@@ -121,6 +133,7 @@ service::Outcome<std::string> detokenize(const Engine& engine, std::string_view 
   const auto parsed = wire::parse_body(body);
   if (!parsed) return tl::unexpected(parsed.error());
   wire::JsonReader reader;
+  wire::refuse_unserved(reader, *parsed, wire::RequestKind::kTokens);
   const wire::Json* tokens = reader.find(*parsed, "tokens");
   std::vector<TokenId> ids;
   if (tokens == nullptr || !tokens->is_array()) {
@@ -142,6 +155,9 @@ service::Outcome<std::string> detokenize(const Engine& engine, std::string_view 
 service::Outcome<std::string> apply_template(const Engine& engine, std::string_view body) {
   const auto parsed = wire::parse_body(body);
   if (!parsed) return tl::unexpected(parsed.error());
+  wire::JsonReader reader;
+  wire::refuse_unserved(reader, *parsed, wire::RequestKind::kTemplate);
+  if (reader.failed()) return problem_of(reader);
   const auto chat = written_conversation(engine, *parsed, body);
   if (!chat) return tl::unexpected(chat.error());
   return service::json_text({{"prompt", chat->text}});

@@ -272,6 +272,8 @@ TEST(ResponsesRead, ReadsTheFormOfTheAnswer) {
   EXPECT_TRUE(good(R"("input":"a","text":{"format":{"type":"text"}})").answer.format.is_free());
   EXPECT_EQ(good(R"("input":"a","guided_regex":"b")").answer.format.kind,
             service::AnswerFormat::Kind::kRegex);
+  EXPECT_EQ(good(R"("input":"a","response_format":{"type":"json_object"})").answer.format.kind,
+            service::AnswerFormat::Kind::kJsonObject);
 }
 
 TEST(ResponsesRead, RefusesByName) {
@@ -289,7 +291,7 @@ TEST(ResponsesRead, RefusesByName) {
   EXPECT_EQ(with(R"("stop":"x")"), "stop");
   EXPECT_EQ(with(R"("messages":[1])"), "messages");
   EXPECT_EQ(with(R"("max_tokens":5)"), "max_tokens");
-  EXPECT_EQ(with(R"("response_format":{"type":"json_object"})"), "response_format");
+  EXPECT_EQ(with(R"("response_format":{"type":"yaml"})"), "response_format.type");
   EXPECT_EQ(with(R"("guided_regex":5)"), "guided_regex");
   EXPECT_EQ(with(R"("top_logprobs":21)"), "top_logprobs");
   EXPECT_EQ(with(R"("logprobs":true)"), "logprobs");
