@@ -53,6 +53,8 @@ enum class FinishReason : std::uint8_t { kNone, kStop, kLength, kToolCalls };
 struct AnswerEnd {
   FinishReason reason = FinishReason::kNone;
   std::optional<std::size_t> stop_string = {};  // the one that ended it, by its index
+  // Why the session that the client names has not got it; empty: it has, or there is none.
+  std::string session_not_kept = {};
 };
 
 struct WholeAnswer {

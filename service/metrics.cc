@@ -208,6 +208,8 @@ std::string Metrics::text(const SchedulerStatistics& scheduler,
   gauge("kakeya_sessions", "Sessions that are open", server.sessions);
   counter("kakeya_sessions_expired_total", "Sessions that ended because nobody used them",
           server.expired_sessions);
+  gauge("kakeya_damaged_databases", "Databases, of sessions and of responses, found damaged",
+        server.damaged_databases);
   gauge("kakeya_memory_limit_bytes", "Most bytes of the memory where keys and values lie",
         static_cast<std::int64_t>(std::min<std::uint64_t>(
             server.memory_limit, std::numeric_limits<std::int64_t>::max())));

@@ -20,6 +20,7 @@ struct ServerCounts {
   std::int64_t stalls = 0;            // Driver::stalls()
   std::int64_t sessions = 0;          // Sessions::count()
   std::int64_t expired_sessions = 0;  // Sessions::expired()
+  std::int64_t damaged_databases = 0;
 };
 
 // Thread-safe. Beside names of its own it has those of vLLM's metrics that routers, autoscalers and

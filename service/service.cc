@@ -29,6 +29,13 @@ WatchOptions watch_options(const ServiceOptions& options, ServerLog& log) {
       }};
 }
 
+ReportFailure report_to(ServerLog& log) {
+  return [&log](const Error& why) {
+    log.add(LogLevel::kWarn, "a database failed",
+            {{"error", status_code_name(why.code())}, {"why", why.message()}});
+  };
+}
+
 }  // namespace
 
 Service::Service(Engine& engine, const Tokenizer& tokenizer, const ServiceOptions& options)
@@ -59,10 +66,13 @@ Result<std::unique_ptr<Service>> Service::create(Engine& engine,
   std::unique_ptr<Service> service(new Service(engine, *tokenizer, options));
   service->log_ = std::move(log);
   service->driver_ = Driver::create(std::move(scheduler), watch_options(options, service->log()));
-  KAKEYA_ASSIGN_OR_RETURN(service->sessions_,
-                          Sessions::open(engine, *service->driver_, options.sessions,
-                                         options.most_unread_tokens, service->cache_scopes()));
-  KAKEYA_ASSIGN_OR_RETURN(service->kept_texts_, KeptTexts::open(options.sessions.folder));
+  KAKEYA_ASSIGN_OR_RETURN(
+      service->sessions_,
+      Sessions::open(engine, *service->driver_, options.sessions, options.most_unread_tokens,
+                     service->cache_scopes(), report_to(service->log())));
+  KAKEYA_ASSIGN_OR_RETURN(service->kept_texts_,
+                          KeptTexts::open(options.sessions.folder, KeptTexts::kMostTexts,
+                                          KeptTexts::kMostBytes, report_to(service->log())));
   return service;
 }
 
@@ -80,7 +90,11 @@ void Service::stop() {
 
 Health Service::health() const {
   if (draining_ || drain_announced_) return {"draining", "the server is shutting down"};
-  return liveness();
+  Health health = liveness();
+  if (!health.is_well()) return health;
+  if (sessions_->is_damaged()) return {"degraded", "the catalogue of sessions is damaged"};
+  if (kept_texts_->is_damaged()) return {"degraded", "the store of responses is damaged"};
+  return health;
 }
 
 Health Service::liveness() const {
@@ -102,7 +116,9 @@ std::string Service::metrics_text() const {
                         .lost_log_lines = log_->lost(),
                         .stalls = driver_->stalls(),
                         .sessions = sessions_->count(),
-                        .expired_sessions = sessions_->expired()});
+                        .expired_sessions = sessions_->expired(),
+                        .damaged_databases = std::int64_t{sessions_->is_damaged()} +
+                                             std::int64_t{kept_texts_->is_damaged()}});
 }
 
 void Service::announce_drain() {

@@ -25,10 +25,11 @@ namespace kakeya::service {
 
 // The state of a service as a load balancer asks for it.
 struct Health {
-  std::string status = "ok";  // "draining", "unavailable", "stalled"
-  std::string reason = {};    // empty if it is well
+  std::string status = "ok";  // "degraded", "draining", "unavailable", "stalled"
+  std::string reason = {};    // empty if it is ok
 
-  bool is_well() const { return reason.empty(); }
+  // True if requests are answered: of a degraded service all but what its reason is about.
+  bool is_well() const { return status == "ok" || status == "degraded"; }
 };
 
 // Thread-safe. The engine must outlive it.
@@ -68,7 +69,8 @@ class Service {
 
   // Well if requests should be sent here (readiness).
   Health health() const;
-  // As health(), but a server that drains is well: nothing is gained by starting it anew.
+  // As health(), but a server that drains, or has lost a database, is ok: nothing is gained by
+  // starting it anew.
   Health liveness() const;
   // All counts, as Prometheus reads them.
   std::string metrics_text() const;

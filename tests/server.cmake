@@ -3,7 +3,7 @@ kakeya_test(server_test wire/anthropic/messages_test.cc wire/fields/known_fields
             wire/http/access_test.cc wire/http/clients_test.cc wire/http/history_test.cc wire/http/http_rules_test.cc wire/http/http_server_test.cc wire/http/keys_test.cc
             wire/http/prefix_cache_test.cc wire/http/recorded_requests_test.cc wire/http/requests_over_http_test.cc wire/http/request_log_test.cc wire/http/thoughts_over_http_test.cc wire/http/tool_calls_over_http_test.cc wire/http/tool_loops_over_http_test.cc wire/http/trusted_proxies_test.cc
             wire/ollama/answers_test.cc wire/openai/completion_read_test.cc wire/openai/format_test.cc wire/openai/responses_over_http_test.cc wire/openai/responses_read_test.cc
-            wire/openai/input_items_test.cc wire/openai/responses_store_test.cc wire/openai/responses_write_test.cc wire/openai/text_routes_test.cc wire/openai/tools_read_test.cc wire/sessions/routes_test.cc)
+            wire/openai/input_items_test.cc wire/openai/responses_store_test.cc wire/openai/responses_write_test.cc wire/openai/text_routes_test.cc wire/openai/tools_read_test.cc wire/sessions/damage_test.cc wire/sessions/routes_test.cc)
 target_link_libraries(server_test PRIVATE kakeya_wire Boost::headers OpenSSL::SSL)
 
 kakeya_test(grammar_test service/grammar/call_rules_test.cc service/grammar/call_walks_test.cc service/grammar/compile_queue_test.cc service/grammar/grammar_constraint_test.cc service/grammar/mask_trial_test.cc service/grammar/schema_corpus_test.cc service/grammar/schema_suite_test.cc

@@ -222,9 +222,14 @@ Catalogue::~Catalogue() = default;
 
 Result<std::unique_ptr<Catalogue>> Catalogue::open(const std::string& folder,
                                                    std::string model,
-                                                   std::int64_t most_sessions) {
-  KAKEYA_ASSIGN_OR_RETURN(auto database,
-                          Database::open(folder, "sessions.sqlite", kSchema, kSchemaVersion));
+                                                   std::int64_t most_sessions,
+                                                   ReportFailure report) {
+  KAKEYA_ASSIGN_OR_RETURN(auto database, Database::open({.folder = folder,
+                                                         .name = "sessions.sqlite",
+                                                         .what = "the catalogue of sessions",
+                                                         .schema = kSchema,
+                                                         .version = kSchemaVersion,
+                                                         .report = std::move(report)}));
   return std::unique_ptr<Catalogue>(
       new Catalogue(std::move(database), std::move(model), most_sessions));
 }
@@ -349,6 +354,10 @@ Result<std::int64_t> Catalogue::count() {
     statement.executeStep();
     return statement.getColumn(0).getInt64();
   });
+}
+
+bool Catalogue::is_damaged() const {
+  return database_->is_damaged();
 }
 
 }  // namespace kakeya::service

@@ -15,11 +15,10 @@
 
 #include "kakeya/status.h"
 #include "kakeya/types.h"
+#include "service/sessions/database.h"
 #include "service/sessions/session_mode.h"
 
 namespace kakeya::service {
-
-class Database;
 
 // The time by which sessions are made and used, in seconds.
 double unix_time();
@@ -45,10 +44,12 @@ class Catalogue {
 
   // Opens the catalogue of a folder, which is made if it is not there; in memory if `folder` is
   // empty. Sessions of other models than `model` (Engine::model_fingerprint) stay as they are and
-  // are not shown. `most_sessions`: of one owner. Errors: as Database::open().
+  // are not shown. `most_sessions`: of one owner. `report`: DatabaseOptions::report. Errors: as
+  // Database::open().
   static Result<std::unique_ptr<Catalogue>> open(const std::string& folder,
                                                  std::string model,
-                                                 std::int64_t most_sessions);
+                                                 std::int64_t most_sessions,
+                                                 ReportFailure report = {});
   ~Catalogue();
   Catalogue(const Catalogue&) = delete;
   Catalogue& operator=(const Catalogue&) = delete;
@@ -78,6 +79,9 @@ class Catalogue {
   Result<std::vector<SessionRow>> unused_since(double before, std::int64_t most);
   // Sessions of this model, of all owners.
   Result<std::int64_t> count();
+
+  // True once damage was found: sessions may be gone.
+  bool is_damaged() const;
 
  private:
   Catalogue(std::unique_ptr<Database> database, std::string model, std::int64_t most_sessions);

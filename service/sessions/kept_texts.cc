@@ -50,15 +50,23 @@ KeptTexts::~KeptTexts() = default;
 
 Result<std::unique_ptr<KeptTexts>> KeptTexts::open(const std::string& folder,
                                                    std::int64_t most_texts,
-                                                   std::int64_t most_bytes) {
-  KAKEYA_ASSIGN_OR_RETURN(auto database,
-                          Database::open(folder, "texts.sqlite", kTextsSchema, kTextsVersion));
+                                                   std::int64_t most_bytes,
+                                                   ReportFailure report) {
+  KAKEYA_ASSIGN_OR_RETURN(auto database, Database::open({.folder = folder,
+                                                         .name = "texts.sqlite",
+                                                         .what = "the store of responses",
+                                                         .schema = kTextsSchema,
+                                                         .version = kTextsVersion,
+                                                         .report = std::move(report)}));
   return std::unique_ptr<KeptTexts>(new KeptTexts(std::move(database), most_texts, most_bytes));
 }
 
 Status KeptTexts::put(const std::string& owner, const std::string& id, const std::string& text) {
   const auto bytes = static_cast<std::int64_t>(text.size() + id.size() + owner.size());
-  if (bytes > most_bytes_ || most_texts_ == 0) return {};
+  if (bytes > most_bytes_ || most_texts_ == 0) {
+    return error(StatusCode::kResourceExhausted, "expected at most {} bytes to keep, got {}",
+                 most_texts_ == 0 ? 0 : most_bytes_, bytes);
+  }
   return database_->run([&](SQLite::Database& connection) -> Status {
     SQLite::Statement insert(
         connection, "INSERT OR IGNORE INTO texts (id, owner, bytes, text) VALUES (?, ?, ?, ?)");
@@ -101,6 +109,14 @@ Status KeptTexts::remove(const std::string& owner, const std::string& id) {
 Result<KeptTexts::Size> KeptTexts::size() {
   return database_->run(
       [](SQLite::Database& connection) -> Result<Size> { return size_in(connection); });
+}
+
+Error KeptTexts::report_damage(const std::string& id) {
+  return database_->report_damage("the text '" + id + "' is not what was kept");
+}
+
+bool KeptTexts::is_damaged() const {
+  return database_->is_damaged();
 }
 
 }  // namespace kakeya::service

@@ -7,10 +7,9 @@
 #include <string>
 
 #include "kakeya/status.h"
+#include "service/sessions/database.h"
 
 namespace kakeya::service {
-
-class Database;
 
 // Thread-safe. Where there are too many texts, or bytes of them, the owner who has most loses the
 // oldest first. Errors of all calls, beside those named: as Database::run().
@@ -19,16 +18,18 @@ class KeptTexts {
   static constexpr std::int64_t kMostTexts = 1024;
   static constexpr std::int64_t kMostBytes = std::int64_t{64} << 20;
 
-  // Opens those of a folder; in memory if it is empty. Errors: as Database::open().
+  // Opens those of a folder; in memory if it is empty. `report`: DatabaseOptions::report. Errors:
+  // as Database::open().
   static Result<std::unique_ptr<KeptTexts>> open(const std::string& folder,
                                                  std::int64_t most_texts = kMostTexts,
-                                                 std::int64_t most_bytes = kMostBytes);
+                                                 std::int64_t most_bytes = kMostBytes,
+                                                 ReportFailure report = {});
   ~KeptTexts();
   KeptTexts(const KeptTexts&) = delete;
   KeptTexts& operator=(const KeptTexts&) = delete;
 
-  // Keeps a text for its owner (Client::name()). One that is larger than all may be is not kept.
-  // Errors: kFailedPrecondition for an id that the owner has a text of, which stays.
+  // Keeps a text for its owner (Client::name()). Errors: kResourceExhausted for one that is larger
+  // than all may be; kFailedPrecondition for an id that the owner has a text of, which stays.
   Status put(const std::string& owner, const std::string& id, const std::string& text);
   // Errors: kNotFound.
   Result<std::string> find(const std::string& owner, const std::string& id);
@@ -39,6 +40,11 @@ class KeptTexts {
     std::int64_t bytes = 0;
   };
   Result<Size> size();
+
+  // Reports that a text which was found is not what was put, as Database::report_damage().
+  Error report_damage(const std::string& id);
+  // True once damage was found: texts may be gone.
+  bool is_damaged() const;
 
  private:
   KeptTexts(std::unique_ptr<Database> database, std::int64_t most_texts, std::int64_t most_bytes);

@@ -134,11 +134,12 @@ Result<std::unique_ptr<Sessions>> Sessions::open(Engine& engine,
                                                  Driver& driver,
                                                  const SessionsOptions& options,
                                                  std::size_t most_unread,
-                                                 CacheScopes scopes) {
+                                                 CacheScopes scopes,
+                                                 ReportFailure report) {
   std::unique_ptr<Sessions> sessions(new Sessions(engine, driver, options, most_unread, scopes));
-  KAKEYA_ASSIGN_OR_RETURN(
-      sessions->catalogue_,
-      Catalogue::open(options.folder, engine.model_fingerprint(), options.most_sessions));
+  KAKEYA_ASSIGN_OR_RETURN(sessions->catalogue_,
+                          Catalogue::open(options.folder, engine.model_fingerprint(),
+                                          options.most_sessions, std::move(report)));
   if (options.idle_limit.count() > 0.0) {
     sessions->sweeper_ = std::thread([own = sessions.get()] { own->end_idle(); });
   }

@@ -134,12 +134,14 @@ struct SessionFootprint {
 class Sessions {
  public:
   // Engine and driver must outlive it. `most_unread`: tokens of a generation that its reader may
-  // leave unread. `scopes`: who shares rows with whom. Errors: as Catalogue::open().
+  // leave unread. `scopes`: who shares rows with whom. `report`: of the catalogue. Errors: as
+  // Catalogue::open().
   static Result<std::unique_ptr<Sessions>> open(Engine& engine,
                                                 Driver& driver,
                                                 const SessionsOptions& options,
                                                 std::size_t most_unread,
-                                                CacheScopes scopes);
+                                                CacheScopes scopes,
+                                                ReportFailure report = {});
   ~Sessions();
   Sessions(const Sessions&) = delete;
   Sessions& operator=(const Sessions&) = delete;
@@ -186,6 +188,8 @@ class Sessions {
   // Sessions that are open, and those that have ended because nobody used them.
   std::int64_t count();
   std::int64_t expired() const { return expired_; }
+  // True once the catalogue was found damaged.
+  bool is_damaged() const { return catalogue_->is_damaged(); }
 
  private:
   friend class SessionHold;

@@ -73,7 +73,11 @@ Status end_with_content(std::string_view content, std::string& rendered) {
 
 void ModelText::set_template(std::string_view source, const std::string& path) {
   auto parsed = ChatTemplate::parse(source);
-  if (!parsed) parsed = Unexpected(parsed.error().with_context(path));
+  // A server's clients read it when they chat: they are told the file's name, not where it lies.
+  if (!parsed) {
+    const std::string name = std::filesystem::path(path).filename();
+    parsed = Unexpected(parsed.error().with_context(name));
+  }
   chat_template_ = std::move(parsed);
   template_checksum_ = checksum(source);
 }
@@ -125,8 +129,7 @@ Status ModelText::read_gguf() {
   if (is_valid_utf8(source)) {
     set_template(source, path_);
   } else {
-    chat_template_ =
-        Unexpected(data_loss("{}: key {}: expected UTF-8, got other bytes", path_, kTemplate));
+    chat_template_ = Unexpected(data_loss("key {}: expected UTF-8, got other bytes", kTemplate));
   }
   return {};
 }
@@ -156,7 +159,11 @@ Result<ModelText> ModelText::load(const std::string& path, const std::string& te
   if (!template_path.empty()) {
     KAKEYA_ASSIGN_OR_RETURN(const MappedFile file, MappedFile::open(template_path));
     text.set_template(text_of(file), template_path);
-    if (!*text.chat_template_) return Unexpected(text.chat_template_->error());
+    if (!*text.chat_template_) {
+      const Error& why = text.chat_template_->error();
+      const auto folder = std::filesystem::path(template_path).parent_path() / "";
+      return Unexpected(Error(why.code(), folder.string() + why.message()));
+    }
   }
   KAKEYA_TRY(is_gguf_path(path) ? text.read_gguf() : text.read_folder());
   text.tools_in_text_ = !text.template_shows_tools();
@@ -189,12 +196,12 @@ bool ModelText::begins_texts() const {
 
 Status ModelText::check_template() const {
   if (!chat_template_) {
+    // A server's clients read this: no path stands in it.
     return error(StatusCode::kFailedPrecondition,
-                 "{} has no chat template (chat_template.jinja, chat_template in "
+                 "the model has no chat template (chat_template.jinja, chat_template in "
                  "tokenizer_config.json, or tokenizer.chat_template in a GGUF file): expected "
                  "EngineOptions::chat_template FILE, or texts to go on with as they are "
-                 "(Tokenizer::encode)",
-                 path_);
+                 "(Tokenizer::encode)");
   }
   return *chat_template_ ? Status() : Unexpected(chat_template_->error());
 }

@@ -139,6 +139,7 @@ TEST_F(CommandTexts, WithoutAChatTemplateTextsAreGoneOnWith) {
   EXPECT_NE(slurp(folder_ + "/served").find("conversations will be refused: "), std::string::npos);
   const std::string answers = slurp(out);
   EXPECT_NE(answers.find("has no chat template"), std::string::npos) << answers;
+  EXPECT_EQ(answers.find(model), std::string::npos) << answers;
   EXPECT_NE(answers.find("text_completion"), std::string::npos) << answers;
 }
 

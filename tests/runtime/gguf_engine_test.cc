@@ -96,6 +96,8 @@ TEST(GgufEngine, FilesWithoutTextSaySoWhenTextIsAskedFor) {
   const auto rendered = (*engine)->apply_chat_template({}, {});
   ASSERT_FALSE(rendered.has_value());
   EXPECT_NE(rendered.error().message().find("has no chat template"), std::string::npos);
+  // Clients of a server read this one.
+  EXPECT_EQ(rendered.error().message().find(path), std::string::npos);
 }
 
 // A snapshot belongs to the file it was made with: other metadata, another model.

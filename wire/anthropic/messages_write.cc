@@ -183,9 +183,10 @@ std::string MessagesWriter::end(int /*index*/, const service::AnswerEnd& end) {
 }
 
 std::string MessagesWriter::done(const service::Usage& usage) {
-  return event_of(
-             {{"type", "message_delta"}, {"delta", stop_of(end_)}, {"usage", usage_json(usage)}}) +
-         event_of({{"type", "message_stop"}});
+  ordered_json ended = {
+      {"type", "message_delta"}, {"delta", stop_of(end_)}, {"usage", usage_json(usage)}};
+  wire::add_not_kept(ended, "session", end_.session_not_kept);
+  return event_of(ended) + event_of({{"type", "message_stop"}});
 }
 
 std::string MessagesWriter::error(const service::Refusal& refusal) {
@@ -207,6 +208,7 @@ std::string MessagesWriter::whole(const std::vector<service::WholeAnswer>& answe
   }
   json.update(stop_of(end));
   json["usage"] = usage_json(usage);
+  wire::add_not_kept(json, "session", end.session_not_kept);
   return json_text(json);
 }
 

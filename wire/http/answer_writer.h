@@ -2,6 +2,7 @@
 // dialect of HTTP is a table of routes (routes.h) and a writer for each kind of answer.
 #pragma once
 
+#include <nlohmann/json.hpp>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -17,6 +18,12 @@ inline std::string server_event(std::string_view text, std::string_view name = {
   std::string event;
   if (!name.empty()) event.append("event: ").append(name).append("\n");
   return event.append("data: ").append(text).append("\n\n");
+}
+
+// Adds "kakeya": {"not_kept": {WHAT: WHY}} to the object that ends an answer; nothing if `why` is
+// empty. An answer that is there is given though its session or response could not be kept.
+inline void add_not_kept(nlohmann::ordered_json& object, const char* what, const std::string& why) {
+  if (!why.empty()) object["kakeya"]["not_kept"][what] = why;
 }
 
 // How the pieces of a stream are written.

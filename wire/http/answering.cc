@@ -45,13 +45,28 @@ void note_ids(const AnswerPiece& piece, std::vector<TokenId>& ids) {
   for (const service::GeneratedToken& token : piece.tokens) ids.push_back(token.id);
 }
 
-// Keeps what was said in the session that the client names, or ends it. Several answers to a prompt
-// are no session's. A session that cannot be kept is no reason to refuse an answer that is there.
-void keep_session(Exchange& exchange,
-                  const PreparedAnswer& prepared,
-                  const std::vector<TokenId>& generated) {
+// True if the answer belongs to a session: several answers to a prompt are no session's.
+bool is_of_session(const PreparedAnswer& prepared) {
+  return !prepared.session.id.empty() && prepared.requests.size() == 1 &&
+         prepared.wish.choices == 1;
+}
+
+// Refuses, while no answer has begun, what belongs to a session that cannot be read.
+service::Outcome<void> check_session(Exchange& exchange, const PreparedAnswer& prepared) {
+  if (!is_of_session(prepared)) return {};
+  const auto tokens =
+      exchange.service().sessions().tokens(exchange.client().name(), prepared.session.id);
+  if (tokens || tokens.error().status == StatusCode::kNotFound) return {};
+  return tl::unexpected(tokens.error());
+}
+
+// Keeps what was said in the session that the client names, or ends it. A session that cannot be
+// kept is no reason to refuse an answer that is there: the answer says why (empty: it is kept).
+std::string keep_session(Exchange& exchange,
+                         const PreparedAnswer& prepared,
+                         const std::vector<TokenId>& generated) {
+  if (!is_of_session(prepared)) return {};
   const SessionFields& session = prepared.session;
-  if (session.id.empty() || prepared.requests.size() != 1 || prepared.wish.choices != 1) return;
   service::Sessions& sessions = exchange.service().sessions();
   std::vector<TokenId> ids = prepared.requests.front().prompt;
   ids.insert(ids.end(), generated.begin(), generated.end());
@@ -61,9 +76,10 @@ void keep_session(Exchange& exchange,
     const auto ended = sessions.close(exchange.client().name(), session.id);
     if (!ended) kept = tl::unexpected(ended.error());
   }
-  if (kept) return;
+  if (kept) return {};
   exchange.service().log().add(service::LogLevel::kWarn, "a session was not kept",
                                {{"id", exchange.record()->id}, {"why", kept.error().message}});
+  return kept.error().message;
 }
 
 bool write_whole(Exchange& exchange,
@@ -87,7 +103,7 @@ bool write_whole(Exchange& exchange,
   }
   std::vector<TokenId> ids;
   note_ids(answers.front().piece, ids);
-  keep_session(exchange, prepared, ids);
+  answers.front().end.session_not_kept = keep_session(exchange, prepared, ids);
   const service::Usage usage =
       service::usage_of(streams, prepared.wish.choices, prepared.prompt_tokens);
   return exchange.reply(200, writer.whole(answers, usage));
@@ -101,15 +117,23 @@ struct WrittenStream {
   std::vector<TokenId> ids = {};
 };
 
-// Appends the events of what has come of an answer. Errors: as Stream::take().
-Status add_events(WrittenStream& written, AnswerWriter& writer, std::string& events) {
+// Appends the events of what has come of an answer, whose session has it before its client reads
+// the end. Errors: as Stream::take().
+Status add_events(Exchange& exchange,
+                  const PreparedAnswer& prepared,
+                  WrittenStream& written,
+                  AnswerWriter& writer,
+                  std::string& events) {
   AnswerPiece piece;
   const Status taken = written.stream.take(piece);
   note_ids(piece, written.ids);
   if (!std::exchange(written.begun, true)) events += writer.begin(written.index);
   events += writer.piece(written.index, piece);
   if (!taken) return taken;
-  if (written.stream.finished()) events += writer.end(written.index, written.stream.end());
+  if (!written.stream.finished()) return {};
+  service::AnswerEnd end = written.stream.end();
+  end.session_not_kept = keep_session(exchange, prepared, written.ids);
+  events += writer.end(written.index, end);
   return {};
 }
 
@@ -129,7 +153,7 @@ bool write_events(Exchange& exchange,
     std::string events;
     for (WrittenStream& one : written) {
       if (one.stream.finished()) continue;
-      const Status added = add_events(one, writer, events);
+      const Status added = add_events(exchange, prepared, one, writer, events);
       if (added) continue;
       exchange.record()->fail(added.error().code());
       exchange.close_after();
@@ -138,7 +162,6 @@ bool write_events(Exchange& exchange,
     }
     if (!events.empty() && !exchange.write(events)) return false;
   }
-  keep_session(exchange, prepared, written.front().ids);
   const service::Usage usage =
       service::usage_of(streams, prepared.wish.choices, prepared.prompt_tokens);
   return exchange.write(writer.done(usage)) && exchange.end_events();
@@ -222,6 +245,8 @@ service::Outcome<PreparedAnswer> prepare(Exchange& exchange,
     request.session->cache_scope = service.cache_scopes().of(request.client, wish.cache_salt);
     prepared.prompt_tokens += std::ssize(request.prompt);
   }
+  const auto keeps = check_session(exchange, prepared);
+  if (!keeps) return tl::unexpected(keeps.error());
   prepared.id = random_id(id_prefix);
   service::RequestRecord& record = *exchange.record();
   record.id = prepared.id;

@@ -31,15 +31,17 @@ struct PreparedAnswer {
 
 // Checks, plans and tokenises what a client wants, in this order: what is refused has cost nothing
 // yet. Errors: kNotFound for another model than the one that is served; kInvalidArgument for a
-// priority that the client's key has not; as AnswerPlanner::plan() and make_requests().
-// `id_prefix`: what the answer's id begins with.
+// priority that the client's key has not; as AnswerPlanner::plan() and make_requests(); as
+// Sessions::tokens() for a session that cannot be read. `id_prefix`: what the answer's id begins
+// with.
 service::Outcome<PreparedAnswer> prepare(Exchange& exchange,
                                          const service::AnswerRequest& wish,
                                          std::string_view id_prefix);
 
 // Runs what was prepared, and writes the answers: whole, or as a stream of events if
 // AnswerRequest::stream. A session that the client names has the prompt's and the answer's tokens
-// then; one that it ends is gone, with its keys and values. Returns whether the connection goes on.
+// then, or the answer says why not (add_not_kept()); one that it ends is gone, with its keys and
+// values. Returns whether the connection goes on.
 bool answer(Exchange& exchange, const PreparedAnswer& prepared, AnswerWriter& writer);
 
 // Counts the tokens of a request's prompt, which is not run. Errors: kNotFound for another model;

@@ -12,8 +12,8 @@ namespace {
 using boost::beast::http::verb;
 
 bool reply_health(Exchange& exchange, const service::Health& health) {
-  if (health.is_well()) return exchange.reply(200, R"({"status":"ok"})");
-  return exchange.reply(503,
+  if (health.reason.empty()) return exchange.reply(200, R"({"status":"ok"})");
+  return exchange.reply(health.is_well() ? 200 : 503,
                         service::json_text({{"status", health.status}, {"reason", health.reason}}));
 }
 

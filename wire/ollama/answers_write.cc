@@ -117,6 +117,7 @@ ordered_json AnswersWriter::ended(ordered_json said, const service::Usage& usage
   said["prompt_eval_duration"] = nanoseconds(prompt);
   said["eval_count"] = usage.completion_tokens;
   said["eval_duration"] = nanoseconds(total - prompt);
+  wire::add_not_kept(said, "session", end_.session_not_kept);
   return said;
 }
 

@@ -213,6 +213,7 @@ std::string CompletionWriter::whole(const std::vector<service::WholeAnswer>& ans
   }
   ordered_json json = frame(is_chat() ? "chat.completion" : "text_completion");
   json["usage"] = usage_json(usage);
+  wire::add_not_kept(json, "session", answers.front().end.session_not_kept);
   return with_member(json, "choices", '[' + choices + ']');
 }
 
@@ -249,7 +250,10 @@ std::string CompletionWriter::end(int index, const service::AnswerEnd& end) {
     choice["text"] = "";
   }
   choice["finish_reason"] = name_of(end.reason);
-  return event_of(service::json_text(choice));
+  ordered_json json = frame(chunk_object());
+  json["choices"] = ordered_json::array({std::move(choice)});
+  wire::add_not_kept(json, "session", end.session_not_kept);
+  return wire::server_event(service::json_text(json));
 }
 
 std::string CompletionWriter::done(const service::Usage& usage) {

@@ -66,19 +66,22 @@ Status ResponseStore::put(const std::string& id,
                                         {"items", std::move(items)}}));
 }
 
-std::shared_ptr<const StoredResponse> ResponseStore::find(std::string_view id,
-                                                          const std::string& owner) const {
+Result<std::shared_ptr<const StoredResponse>> ResponseStore::find(std::string_view id,
+                                                                  const std::string& owner) const {
   const auto text = texts_.find(owner, std::string(id));
-  if (!text) return nullptr;
+  if (!text) {
+    if (text.error().code() == StatusCode::kNotFound) return nullptr;
+    return Unexpected(text.error());
+  }
   try {
     return std::make_shared<const StoredResponse>(response_of(*text));
   } catch (const ordered_json::exception&) {
-    return nullptr;
+    return Unexpected(texts_.report_damage(std::string(id)));
   }
 }
 
-bool ResponseStore::erase(const std::string& id, const std::string& owner) {
-  return texts_.remove(owner, id).has_value();
+Status ResponseStore::erase(const std::string& id, const std::string& owner) {
+  return texts_.remove(owner, id);
 }
 
 }  // namespace kakeya::openai

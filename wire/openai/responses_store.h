@@ -32,10 +32,12 @@ class ResponseStore {
 
   // Keeps a response for its owner: the name of a key, or an address. Errors: as KeptTexts::put().
   Status put(const std::string& id, const std::string& owner, const StoredResponse& response);
-  // The owner's response of this id; null: there is none that can be read.
-  std::shared_ptr<const StoredResponse> find(std::string_view id, const std::string& owner) const;
-  // Returns whether the owner had it.
-  bool erase(const std::string& id, const std::string& owner);
+  // The owner's response of this id; null: there is none. Errors: as Database::run(); kDataLoss for
+  // one that cannot be read.
+  Result<std::shared_ptr<const StoredResponse>> find(std::string_view id,
+                                                     const std::string& owner) const;
+  // Errors: as KeptTexts::remove().
+  Status erase(const std::string& id, const std::string& owner);
 
  private:
   service::KeptTexts& texts_;

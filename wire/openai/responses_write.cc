@@ -275,8 +275,11 @@ ordered_json ResponsesWriter::finish(const service::Usage& usage) {
   if (keep_) {
     StoredResponse stored = {.json = json_text(ended), .messages = {answer()}};
     for (const Item& item : items_) stored.items.emplace_back(item.id, json_text(json_of(item)));
-    keep_(std::move(stored));
+    const std::string why = keep_(std::move(stored));
+    if (!why.empty()) ended["store"] = false;
+    wire::add_not_kept(ended, "response", why);
   }
+  wire::add_not_kept(ended, "session", end_.session_not_kept);
   return ended;
 }
 

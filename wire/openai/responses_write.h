@@ -23,7 +23,9 @@ namespace kakeya::openai {
 class ResponsesWriter final : public wire::AnswerWriter {
  public:
   // Takes a response that is whole, before its client has it: its messages are the answer alone.
-  using Keep = std::function<void(StoredResponse)>;
+  // Returns why it could not be kept, for the client, who reads `store` as false then; empty: it is
+  // kept.
+  using Keep = std::function<std::string(StoredResponse)>;
 
   // `id`: "resp_" and more, of which items' ids are made. `created`: Unix time. `repeated`: fields
   // of the request that the response has too. `tools`: those of the request, which calls name as it

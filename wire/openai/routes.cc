@@ -61,25 +61,55 @@ ResponseStore store_of(Exchange& exchange) {
   return ResponseStore(exchange.service().kept_texts());
 }
 
+// Reads a request for a response, with those of its client's that it names. Errors: as
+// read_response_request() and ResponseStore::find().
+Outcome<ResponseWish> read_response(Exchange& exchange) {
+  const ResponseStore store = store_of(exchange);
+  Status readable;
+  auto wish = read_response_request(
+      exchange.body(), [&](std::string_view id) -> std::shared_ptr<const StoredResponse> {
+        auto found = store.find(id, exchange.client().name());
+        if (found) return std::move(*found);
+        readable = Unexpected(found.error());
+        return nullptr;
+      });
+  if (!readable) return tl::unexpected(service::refusal_of(readable.error()));
+  return wish;
+}
+
+// Refuses what is to be kept, while no answer has begun, if nothing can be.
+Outcome<void> check_store(Exchange& exchange, const ResponseWish& wish) {
+  if (!wish.store) return {};
+  const auto size = exchange.service().kept_texts().size();
+  if (size) return {};
+  service::Refusal refusal = service::refusal_of(size.error());
+  refusal.message += ": expected a request with store false";
+  refusal.parameter = "store";
+  return tl::unexpected(std::move(refusal));
+}
+
 bool serve_response(Exchange& exchange) {
   ResponseStore store = store_of(exchange);
   const std::string owner = exchange.client().name();
-  auto wish = read_response_request(exchange.body(),
-                                    [&](std::string_view id) { return store.find(id, owner); });
+  auto wish = read_response(exchange);
   if (!wish) return exchange.refuse(wish.error());
+  if (const auto keeps = check_store(exchange, *wish); !keeps) {
+    return exchange.refuse(keeps.error());
+  }
   const std::string& replica = exchange.service().options().sessions.replica_name;
   const auto prepared =
       wire::prepare(exchange, wish->answer, service::id_prefix_of("resp_", replica));
   if (!prepared) return exchange.refuse(prepared.error());
-  const auto keep = [&](StoredResponse response) {
+  const auto keep = [&](StoredResponse response) -> std::string {
     wish->conversation.insert(wish->conversation.end(), response.messages.begin(),
                               response.messages.end());
     response.messages = std::move(wish->conversation);
     response.first_input = wish->first_input;
     const Status kept = store.put(prepared->id, owner, response);
-    if (kept) return;
+    if (kept) return {};
     exchange.service().log().add(service::LogLevel::kWarn, "a response was not kept",
                                  {{"id", prepared->id}, {"why", kept.error().message()}});
+    return kept.error().message();
   };
   ResponsesWriter writer(exchange.service().tokenizer(), prepared->id,
                          exchange.service().options().model_name, unix_time(),
@@ -89,10 +119,7 @@ bool serve_response(Exchange& exchange) {
 }
 
 bool serve_input_tokens(Exchange& exchange) {
-  const auto wish = read_response_request(
-      exchange.body(), [&exchange, owner = exchange.client().name()](std::string_view id) {
-        return store_of(exchange).find(id, owner);
-      });
+  const auto wish = read_response(exchange);
   if (!wish) return exchange.refuse(wish.error());
   const auto tokens = wire::count_prompt(exchange, wish->answer);
   if (!tokens) return exchange.refuse(tokens.error());
@@ -120,17 +147,21 @@ bool serve_stored_response(Exchange& exchange) {
                             .parameter = "stream"});
   }
   const auto stored = store_of(exchange).find(id, exchange.client().name());
-  if (stored == nullptr) {
+  if (!stored) return exchange.refuse(service::refusal_of(stored.error()));
+  if (*stored == nullptr) {
     return exchange.refuse(no_such_response(id, "response_id", "response_not_found"));
   }
-  if (!wants_input) return exchange.reply(200, stored->json);
-  return exchange.reply_with(input_items_json(id, *stored, query));
+  if (!wants_input) return exchange.reply(200, (*stored)->json);
+  return exchange.reply_with(input_items_json(id, **stored, query));
 }
 
 bool serve_response_deletion(Exchange& exchange) {
   const std::string id = response_id(exchange);
-  if (store_of(exchange).erase(id, exchange.client().name()))
-    return exchange.reply(200, deleted_json(id));
+  const Status erased = store_of(exchange).erase(id, exchange.client().name());
+  if (erased) return exchange.reply(200, deleted_json(id));
+  if (erased.error().code() != StatusCode::kNotFound) {
+    return exchange.refuse(service::refusal_of(erased.error()));
+  }
   return exchange.refuse(no_such_response(id, "response_id", "response_not_found"));
 }
 

@@ -13,6 +13,7 @@
 #include <random>
 
 #include "runtime/demo_sessions.h"
+#include "service/sessions/damaged_files.h"
 
 namespace kakeya::service {
 namespace {
@@ -150,7 +151,10 @@ TEST_F(CatalogueTest, SessionsOfAnotherModelAreNotShownAndStay) {
 TEST_F(CatalogueTest, WhatIsNoCatalogueIsOneLineAndStays) {
   ASSERT_TRUE(open()->add({.id = "a", .owner = "ann"}));
   const auto size = std::filesystem::file_size(file());
-  for (const auto& [at, byte] : {std::pair{0UL, 'x'}, std::pair{100UL, '\xff'}}) {
+  const auto last_page = static_cast<std::size_t>(size) - 4096;
+  for (const auto& [at, byte] :
+       {std::pair{std::size_t{0}, 'x'}, std::pair{std::size_t{100}, '\xff'},
+        std::pair{last_page, '\xff'}}) {
     std::filesystem::copy_file(file(), file() + ".kept",
                                std::filesystem::copy_options::overwrite_existing);
     std::fstream torn(file(), std::ios::in | std::ios::out | std::ios::binary);
@@ -158,16 +162,40 @@ TEST_F(CatalogueTest, WhatIsNoCatalogueIsOneLineAndStays) {
     for (std::size_t i = 0; i < 64; ++i) torn.put(byte);
     torn.close();
     const auto opened = Catalogue::open(folder_, "one", 10);
-    const auto read = opened ? (*opened)->list("ann", 10)
-                             : Result<std::vector<SessionRow>>(Unexpected(opened.error()));
-    ASSERT_FALSE(read.has_value()) << at;
-    EXPECT_EQ(read.error().code(), StatusCode::kDataLoss) << read.error().message();
-    EXPECT_THAT(read.error().message(), HasSubstr(file()));
-    EXPECT_EQ(read.error().message().find('\n'), std::string::npos);
+    ASSERT_FALSE(opened.has_value()) << at;
+    EXPECT_EQ(opened.error().code(), StatusCode::kDataLoss) << opened.error().message();
+    EXPECT_THAT(opened.error().message(), testing::StartsWith(file() + ": "));
+    EXPECT_THAT(opened.error().message(), HasSubstr("move " + file() + "* away"));
+    EXPECT_EQ(opened.error().message().find('\n'), std::string::npos);
     EXPECT_EQ(std::filesystem::file_size(file()), size);
     std::filesystem::rename(file() + ".kept", file());
   }
   EXPECT_TRUE(open()->find("ann", "a").has_value());
+}
+
+// Clients read what is damaged, the operator where, and once.
+TEST_F(CatalogueTest, DamageWhileItIsOpenIsToldToClientsAndOperator) {
+  {
+    const auto catalogue = open();
+    ASSERT_TRUE(catalogue->add({.id = "a", .owner = "ann"}));
+    // More than SQLite holds in memory.
+    ASSERT_TRUE(catalogue->set_tokens("ann", "a", 0, ids_from(0, 2'000'000)));
+  }
+  std::vector<std::string> reported;
+  const auto catalogue = Catalogue::open(folder_, "one", 10, [&](const Error& why) {
+                           reported.push_back(why.message());
+                         }).value();
+  EXPECT_FALSE(catalogue->is_damaged());
+  test::overwrite_pages(file());
+  for (int time = 0; time < 2; ++time) {
+    const auto tokens = catalogue->tokens("ann", "a");
+    ASSERT_FALSE(tokens.has_value());
+    EXPECT_EQ(tokens.error().code(), StatusCode::kDataLoss);
+    EXPECT_EQ(tokens.error().message(), "the catalogue of sessions is damaged");
+    EXPECT_TRUE(catalogue->is_damaged());
+  }
+  ASSERT_EQ(reported.size(), 1U);
+  EXPECT_THAT(reported[0], testing::StartsWith(file() + ": "));
 }
 
 TEST_F(CatalogueTest, OneProcessHasTheFolder) {
@@ -186,7 +214,9 @@ TEST_F(CatalogueTest, AFullDiskIsOneLineAndWhatWasThereStays) {
   const pid_t child = ::fork();
   if (child == 0) {
     ::signal(SIGXFSZ, SIG_IGN);
-    const auto catalogue = Catalogue::open(folder_, "one", 10);
+    std::string reported;
+    const auto catalogue =
+        Catalogue::open(folder_, "one", 10, [&](const Error& why) { reported = why.message(); });
     const rlimit none = {.rlim_cur = 1 << 16, .rlim_max = 1 << 16};
     if (!catalogue || ::setrlimit(RLIMIT_FSIZE, &none) != 0) ::_exit(2);
     Status kept;
@@ -196,7 +226,8 @@ TEST_F(CatalogueTest, AFullDiskIsOneLineAndWhatWasThereStays) {
                  ->set_tokens("ann", "a", length, ids_from(static_cast<TokenId>(length), 5000));
     }
     if (kept || kept.error().code() != StatusCode::kUnavailable) ::_exit(3);
-    if (kept.error().message().find("sessions.sqlite") == std::string::npos) ::_exit(4);
+    if (kept.error().message() != "the catalogue of sessions cannot be read or written") ::_exit(4);
+    if (reported.find("sessions.sqlite") == std::string::npos) ::_exit(6);
     // It goes on with what it has.
     const auto tokens = (*catalogue)->tokens("ann", "a");
     ::_exit(tokens && std::ssize(*tokens) == length - 5000 ? 0 : 5);

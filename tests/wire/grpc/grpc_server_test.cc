@@ -11,6 +11,7 @@
 #include "formats/scratch_files.h"
 #include "kakeya/v1/runtime.grpc.pb.h"
 #include "runtime/demo_sessions.h"
+#include "service/sessions/damaged_files.h"
 #include "wire/http/access.h"
 
 namespace kakeya::wire {
@@ -85,6 +86,31 @@ TEST_F(Grpc, CallsEndAndLeaveTheirSession) {
   }
   generate("sess-none", 1);
   EXPECT_EQ(ended_.error_code(), grpc::StatusCode::NOT_FOUND);
+}
+
+TEST_F(Grpc, ADamagedCatalogueIsToldWithoutItsPlace) {
+  server_.reset();
+  const ScratchFolder folder;
+  const service::ServiceOptions options = {.sessions = {.folder = folder.root()}};
+  service_.reset();
+  service_ = service::Service::create(*engine_, options).value();
+  // More than SQLite holds in memory.
+  const std::vector<TokenId> ids(2'000'000, 1);
+  ASSERT_TRUE(service_->sessions().put("127.0.0.1", {.id = "kept"}, ids));
+  service_.reset();
+  service_ = service::Service::create(*engine_, options).value();
+  test::overwrite_pages(folder.path("sessions.sqlite"));
+  server_ = GrpcServer::start(*service_, {.address = "127.0.0.1:0"}, access_).value();
+  const auto stub = v1::RuntimeService::NewStub(
+      grpc::CreateChannel(server_->address(), grpc::InsecureChannelCredentials()));
+  grpc::ClientContext context;
+  v1::AppendTokensRequest request;
+  request.set_session_id("kept");
+  request.add_token_ids(1);
+  v1::AppendTokensResponse appended;
+  const grpc::Status refused = stub->AppendTokens(&context, request, &appended);
+  EXPECT_EQ(refused.error_code(), grpc::StatusCode::DATA_LOSS);
+  EXPECT_EQ(refused.error_message(), "the catalogue of sessions is damaged");
 }
 
 TEST_F(Grpc, TheLogNamesTheTraceOfACall) {

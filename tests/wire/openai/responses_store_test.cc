@@ -16,19 +16,26 @@ StoredResponse of_text(std::string text) {
   return {.json = std::move(text), .messages = {{.role = "user", .content = "a"}}};
 }
 
+// The response that a store gives; null: it has none, or none that can be read.
+std::shared_ptr<const StoredResponse> found_in(const ResponseStore& store,
+                                               std::string_view id,
+                                               const std::string& owner) {
+  return store.find(id, owner).value_or(nullptr);
+}
+
 TEST(ResponseStore, GivesResponsesToTheirOwnersAlone) {
   const auto texts = KeptTexts::open("").value();
   ResponseStore store(*texts);
   ASSERT_TRUE(store.put("resp_1", "ann", of_text("one")));
-  ASSERT_NE(store.find("resp_1", "ann"), nullptr);
-  EXPECT_EQ(store.find("resp_1", "ann")->json, "one");
-  EXPECT_EQ(store.find("resp_1", "bob"), nullptr);
-  EXPECT_EQ(store.find("resp_1", ""), nullptr);
-  EXPECT_EQ(store.find("resp_2", "ann"), nullptr);
+  ASSERT_NE(found_in(store, "resp_1", "ann"), nullptr);
+  EXPECT_EQ(found_in(store, "resp_1", "ann")->json, "one");
+  EXPECT_EQ(found_in(store, "resp_1", "bob"), nullptr);
+  EXPECT_EQ(found_in(store, "resp_1", ""), nullptr);
+  EXPECT_EQ(found_in(store, "resp_2", "ann"), nullptr);
   EXPECT_FALSE(store.erase("resp_1", "bob"));
   EXPECT_TRUE(store.erase("resp_1", "ann"));
   EXPECT_FALSE(store.erase("resp_1", "ann"));
-  EXPECT_EQ(store.find("resp_1", "ann"), nullptr);
+  EXPECT_EQ(found_in(store, "resp_1", "ann"), nullptr);
   EXPECT_EQ(texts->size()->texts, 0);
   EXPECT_EQ(texts->size()->bytes, 0);
 }
@@ -47,7 +54,7 @@ TEST(ResponseStore, ARestartGivesThemWhole) {
       .items = {{"msg_1", "{}"}, {"fc_1", "[1]"}}};
   ASSERT_TRUE(ResponseStore(*KeptTexts::open(folder).value()).put("resp_1", "ann", response));
   const auto texts = KeptTexts::open(folder).value();
-  const auto found = ResponseStore(*texts).find("resp_1", "ann");
+  const auto found = found_in(ResponseStore(*texts), "resp_1", "ann");
   ASSERT_NE(found, nullptr);
   EXPECT_EQ(found->json, response.json);
   EXPECT_EQ(found->items, response.items);
@@ -64,7 +71,11 @@ TEST(ResponseStore, ARestartGivesThemWhole) {
   EXPECT_EQ(found->messages[1].tool_calls[0].id, "call_1");
   // Another program's text is none.
   ASSERT_TRUE(texts->put("ann", "resp_2", "{\"response\":3}"));
-  EXPECT_EQ(ResponseStore(*texts).find("resp_2", "ann"), nullptr);
+  EXPECT_FALSE(texts->is_damaged());
+  const auto none = ResponseStore(*texts).find("resp_2", "ann");
+  ASSERT_FALSE(none.has_value());
+  EXPECT_EQ(none.error().message(), "the store of responses is damaged");
+  EXPECT_TRUE(texts->is_damaged());
   std::filesystem::remove_all(folder);
 }
 
@@ -73,9 +84,9 @@ TEST(ResponseStore, NeverReplacesWhatItKeeps) {
   ResponseStore store(*texts);
   ASSERT_TRUE(store.put("resp_1", "ann", of_text("one")));
   EXPECT_FALSE(store.put("resp_1", "ann", of_text("two")));
-  EXPECT_EQ(store.find("resp_1", "ann")->json, "one");
+  EXPECT_EQ(found_in(store, "resp_1", "ann")->json, "one");
   EXPECT_TRUE(store.put("resp_1", "bob", of_text("three")));
-  EXPECT_EQ(store.find("resp_1", "ann")->json, "one");
+  EXPECT_EQ(found_in(store, "resp_1", "ann")->json, "one");
 }
 
 TEST(ResponseStore, TheOldestGoFirst) {
@@ -86,7 +97,7 @@ TEST(ResponseStore, TheOldestGoFirst) {
   }
   EXPECT_EQ(texts->size()->texts, 3);
   for (int i = 0; i < 5; ++i) {
-    EXPECT_EQ(store.find(fmt::format("resp_{}", i), "ann") != nullptr, i >= 2) << i;
+    EXPECT_EQ(found_in(store, fmt::format("resp_{}", i), "ann") != nullptr, i >= 2) << i;
   }
 }
 
@@ -101,11 +112,11 @@ TEST(ResponseStore, WhoAsksMuchLosesTheirOwn) {
     for (int i = 0; i < 50; ++i) {
       const std::string id = fmt::format("resp_{}", i);
       ASSERT_TRUE(store.put(id, "bob", of_text(std::string(300, 'b'))));
-      EXPECT_NE(store.find(id, "bob"), nullptr);
+      EXPECT_NE(found_in(store, id, "bob"), nullptr);
     }
-    EXPECT_NE(store.find("resp_1", "ann"), nullptr);
-    EXPECT_NE(store.find("resp_2", "ann"), nullptr);
-    EXPECT_EQ(store.find("resp_1", "bob"), nullptr);
+    EXPECT_NE(found_in(store, "resp_1", "ann"), nullptr);
+    EXPECT_NE(found_in(store, "resp_2", "ann"), nullptr);
+    EXPECT_EQ(found_in(store, "resp_1", "bob"), nullptr);
   }
 }
 
@@ -117,12 +128,14 @@ TEST(ResponseStore, HoldsNoMoreBytesThanItMay) {
     const std::string text(std::size_t(60 * i), 'a');
     ASSERT_TRUE(store.put(fmt::format("resp_{}", i), "ann", of_text(text)));
     EXPECT_LE(texts->size()->bytes, kMost);
-    EXPECT_NE(store.find(fmt::format("resp_{}", i), "ann"), nullptr);
+    EXPECT_NE(found_in(store, fmt::format("resp_{}", i), "ann"), nullptr);
   }
   EXPECT_LT(texts->size()->texts, 10);
   const std::int64_t before = texts->size()->texts;
-  ASSERT_TRUE(store.put("resp_big", "ann", of_text(std::string(kMost, 'a'))));
-  EXPECT_EQ(store.find("resp_big", "ann"), nullptr);
+  const Status too_big = store.put("resp_big", "ann", of_text(std::string(kMost, 'a')));
+  ASSERT_FALSE(too_big.has_value());
+  EXPECT_EQ(too_big.error().code(), StatusCode::kResourceExhausted);
+  EXPECT_EQ(found_in(store, "resp_big", "ann"), nullptr);
   EXPECT_EQ(texts->size()->texts, before) << "one that is not kept pushes out no other";
 }
 
@@ -135,7 +148,7 @@ TEST(ResponseStore, TakesManyThreads) {
       for (int i = 0; i < 500; ++i) {
         const std::string id = fmt::format("resp_{}_{}", thread, i);
         EXPECT_TRUE(store.put(id, "ann", of_text(id)));
-        const auto found = store.find(id, "ann");
+        const auto found = found_in(store, id, "ann");
         EXPECT_TRUE(found == nullptr || found->json == id);
         if (i % 3 == 0) store.erase(id, "ann");
       }

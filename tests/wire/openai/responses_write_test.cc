@@ -78,6 +78,19 @@ TEST(ResponsesWriter, WritesAWholeResponse) {
              "output_tokens_details":{"reasoning_tokens":0},"total_tokens":13}})"));
 }
 
+TEST(ResponsesWriter, SaysWhatCouldNotBeKept) {
+  const auto keep = [](const StoredResponse&) -> std::string { return "the disk is full"; };
+  ResponsesWriter whole = writer_to(keep);
+  const json response = whole_of(whole, long_answer(), FinishReason::kStop);
+  EXPECT_EQ(response["store"], false);
+  EXPECT_EQ(response["kakeya"], (json{{"not_kept", {{"response", "the disk is full"}}}}));
+  ResponsesWriter streamed = writer_to(keep);
+  const auto events =
+      test::response_events(stream_of(streamed, long_answer(), FinishReason::kStop));
+  EXPECT_EQ(events.back()["response"]["store"], false);
+  EXPECT_EQ(events.back()["response"]["kakeya"], response["kakeya"]);
+}
+
 TEST(ResponsesWriter, EventsAddUpToTheWhole) {
   for (const FinishReason reason :
        {FinishReason::kStop, FinishReason::kToolCalls, FinishReason::kLength}) {
@@ -137,8 +150,9 @@ TEST(ResponsesWriter, NamesToolsAsItsClientDoes) {
                           {.index = 1, .id = "y", .name = "f", .arguments = "{}", .at = 0},
                           {.index = 2, .id = "z", .name = "t__g", .arguments = "{}", .at = 0}};
   std::string names;
-  const auto keep = [&](const StoredResponse& stored) {
+  const auto keep = [&](const StoredResponse& stored) -> std::string {
     for (const ToolCall& call : stored.messages.front().tool_calls) names += call.name + " ";
+    return {};
   };
   ResponsesWriter whole = writer_to(keep, tools);
   const json response = whole_of(whole, pieces, FinishReason::kToolCalls);
@@ -224,7 +238,10 @@ TEST(ResponsesWriter, SaysThatAnAnswerWasCut) {
 
 TEST(ResponsesWriter, AFailureIsTheLastEvent) {
   int kept = 0;
-  ResponsesWriter writer = writer_to([&kept](const StoredResponse&) { ++kept; });
+  ResponsesWriter writer = writer_to([&kept](const StoredResponse&) -> std::string {
+    ++kept;
+    return {};
+  });
   std::string stream = writer.begin(0);
   AnswerPiece piece;
   piece.text = "a";
@@ -239,7 +256,10 @@ TEST(ResponsesWriter, AFailureIsTheLastEvent) {
 
 TEST(ResponsesWriter, KeepsWhatItsClientGets) {
   std::vector<StoredResponse> kept;
-  const auto keep = [&kept](StoredResponse response) { kept.push_back(std::move(response)); };
+  const auto keep = [&kept](StoredResponse response) -> std::string {
+    kept.push_back(std::move(response));
+    return {};
+  };
   ResponsesWriter whole = writer_to(keep);
   const json response = whole_of(whole, long_answer(), FinishReason::kToolCalls);
   ResponsesWriter streamed = writer_to(keep);
