@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <utility>
 
 #include "base/status.h"
@@ -163,7 +164,13 @@ Result<GrammarEngine*> AnswerPlanner::grammars() {
   if (grammars_ != nullptr) return grammars_.get();
   KAKEYA_ASSIGN_OR_RETURN(const Tokenizer* tokenizer, engine_.tokenizer());
   KAKEYA_ASSIGN_OR_RETURN(
-      grammars_, GrammarEngine::create(*tokenizer, engine_.vocab_size(), engine_.stop_ids()));
+      grammars_, GrammarEngine::create(
+                     *tokenizer, engine_.vocab_size(), engine_.stop_ids(),
+                     {// Little beside what answers need, who have no way to ask for it.
+                      .most_kept = std::min(GrammarMemory().most_kept, engine_.memory_limit() / 64),
+                      .charge = [this](std::uint64_t bytes) {
+                        return engine_.charge(MemoryClass::kGrammars, bytes);
+                      }}));
   return grammars_.get();
 }
 

@@ -109,6 +109,11 @@ class Engine {
   virtual std::uint64_t memory_limit() const = 0;
   // Bytes of the weights, of all sessions and of the prompt cache, as allocated.
   virtual Footprint footprint() const = 0;
+  // Charges host memory that its user has for answers to the memory limit, until the result is
+  // destroyed, which must be before the engine is; the prompt cache makes room. Thread-safe.
+  // Errors: kResourceExhausted.
+  virtual Result<std::unique_ptr<MemoryCharge>> charge(MemoryClass memory_class,
+                                                       std::uint64_t bytes) const = 0;
   virtual PromptCacheStatistics prompt_cache_statistics() const = 0;
   // The part of the text that sessions of these options would find in the prompt cache; nothing
   // without one, or for options that no session can have.

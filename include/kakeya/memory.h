@@ -20,8 +20,9 @@ enum class MemoryClass : std::uint8_t {
   kActivations,  // the arenas of forward passes, with the backend's scratch
   kLogits,       // logits and the sampler's tables
   kPromptCache,  // rows that sessions left for others to start from
+  kGrammars,     // masks of the forms that answers are held to
 };
-inline constexpr std::size_t kNumMemoryClasses = 8;
+inline constexpr std::size_t kNumMemoryClasses = 9;
 
 // "weights", "kv_sliding", ...
 std::string_view memory_class_name(MemoryClass memory_class);
@@ -44,6 +45,15 @@ struct Footprint {
 
   // "weights 18.1 MiB + kv_sliding 1.2 MiB + ... = 21.0 MiB"; classes of 0 bytes are left out.
   std::string to_string() const;
+};
+
+// Bytes that are charged to an engine's memory limit while this lives.
+class MemoryCharge {
+ public:
+  MemoryCharge() = default;
+  MemoryCharge(const MemoryCharge&) = delete;
+  MemoryCharge& operator=(const MemoryCharge&) = delete;
+  virtual ~MemoryCharge() = default;
 };
 
 // The prefix cache (prompt cache) of an engine, since it was opened.

@@ -34,14 +34,26 @@ std::vector<std::string> token_texts(const Tokenizer& tokenizer, std::int64_t vo
   return texts;
 }
 
+// Bytes of what the engine has of a vocabulary: texts as they are and sorted, and a tree of them.
+std::uint64_t vocabulary_bytes(const Tokenizer& tokenizer, std::int64_t vocab_size) {
+  std::uint64_t bytes = 0;
+  for (TokenId id = 0; id < vocab_size; ++id) {
+    const std::size_t length = tokenizer.token_bytes(id).size();
+    bytes += 2 * (sizeof(std::string) + (length < sizeof(std::string) / 2 ? 0 : length)) + 16;
+  }
+  return bytes;
+}
+
 class Compiled final : public CompiledGrammar {
  public:
   Compiled(xgrammar::CompiledGrammar grammar,
            std::int64_t vocab_size,
            std::shared_ptr<BackgroundWorker> worker,
            const Tokenizer& tokenizer,
-           std::vector<std::string> notes)
-      : grammar_(std::move(grammar)),
+           std::vector<std::string> notes,
+           std::unique_ptr<MemoryCharge> charge)
+      : charge_(std::move(charge)),
+        grammar_(std::move(grammar)),
         vocab_size_(vocab_size),
         worker_(std::move(worker)),
         tokenizer_(tokenizer),
@@ -56,6 +68,7 @@ class Compiled final : public CompiledGrammar {
   const std::vector<std::string>& notes() const override { return notes_; }
 
  private:
+  const std::unique_ptr<MemoryCharge> charge_;  // null: there is no limit
   const xgrammar::CompiledGrammar grammar_;
   const std::int64_t vocab_size_;
   const std::shared_ptr<BackgroundWorker> worker_;
@@ -65,8 +78,14 @@ class Compiled final : public CompiledGrammar {
 
 class XgrammarEngine final : public GrammarEngine {
  public:
-  XgrammarEngine(const Tokenizer& tokenizer, std::int64_t vocab_size, std::vector<int> stop_ids)
-      : tokenizer_(tokenizer),
+  XgrammarEngine(const Tokenizer& tokenizer,
+                 std::int64_t vocab_size,
+                 std::vector<int> stop_ids,
+                 GrammarMemory memory,
+                 std::unique_ptr<MemoryCharge> charge)
+      : memory_(std::move(memory)),
+        charge_(std::move(charge)),
+        tokenizer_(tokenizer),
         vocab_size_(vocab_size),
         // Compilers that keep what they compiled give masks of other grammars now and then.
         compiler_(xgrammar::TokenizerInfo(token_texts(tokenizer, vocab_size),
@@ -108,9 +127,10 @@ class XgrammarEngine final : public GrammarEngine {
         return std::make_unique<GrammarConstraint>(grammar, std::nullopt, false, vocab_size_,
                                                    nullptr, nullptr);
       };
+      KAKEYA_ASSIGN_OR_RETURN(auto charge, charge_for(grammar.MemorySizeBytes() + 2 * key.size()));
       KAKEYA_TRY(try_masks(constrain, vocab_size_));
-      auto compiled =
-          std::make_shared<const Compiled>(grammar, vocab_size_, worker_, tokenizer_, text.notes);
+      auto compiled = std::make_shared<const Compiled>(grammar, vocab_size_, worker_, tokenizer_,
+                                                       text.notes, std::move(charge));
       keep(key, compiled);
       return std::shared_ptr<const CompiledGrammar>(std::move(compiled));
     } catch (const std::exception&) {
@@ -150,13 +170,31 @@ class XgrammarEngine final : public GrammarEngine {
     bytes_ += grammar->bytes() + 2 * key.size();
     kept_.push_front({.key = key, .grammar = std::move(grammar)});
     by_key_[key] = kept_.begin();
-    while (bytes_ > kMostKeptBytes) {
-      const Kept& last = kept_.back();
-      bytes_ -= last.grammar->bytes() + 2 * last.key.size();
-      by_key_.erase(last.key);
-      kept_.pop_back();
+    while (bytes_ > memory_.most_kept) drop_oldest();
+  }
+
+  // Under keeping_.
+  void drop_oldest() {
+    const Kept& last = kept_.back();
+    bytes_ -= last.grammar->bytes() + 2 * last.key.size();
+    by_key_.erase(last.key);
+    kept_.pop_back();
+  }
+
+  // Kept grammars make room.
+  Result<std::unique_ptr<MemoryCharge>> charge_for(std::uint64_t bytes) {
+    if (!memory_.charge) return nullptr;
+    for (;;) {
+      auto charge = memory_.charge(bytes);
+      if (charge) return charge;
+      const std::lock_guard lock(keeping_);
+      if (kept_.empty()) return charge;
+      drop_oldest();
     }
   }
+
+  const GrammarMemory memory_;
+  const std::unique_ptr<MemoryCharge> charge_;  // of the vocabulary
 
   const Tokenizer& tokenizer_;
   const std::int64_t vocab_size_;
@@ -177,14 +215,20 @@ bool has_grammars() {
 
 Result<std::unique_ptr<GrammarEngine>> GrammarEngine::create(const Tokenizer& tokenizer,
                                                              std::int64_t vocab_size,
-                                                             std::span<const TokenId> stop_ids) {
+                                                             std::span<const TokenId> stop_ids,
+                                                             const GrammarMemory& memory) {
   if (stop_ids.empty()) {
     return error(StatusCode::kUnimplemented,
                  "answers of a form need a model with a stop id, this one names none");
   }
+  std::unique_ptr<MemoryCharge> charge;
+  if (memory.charge) {
+    KAKEYA_ASSIGN_OR_RETURN(charge, memory.charge(vocabulary_bytes(tokenizer, vocab_size)));
+  }
   try {
     return std::make_unique<XgrammarEngine>(tokenizer, vocab_size,
-                                            std::vector<int>(stop_ids.begin(), stop_ids.end()));
+                                            std::vector<int>(stop_ids.begin(), stop_ids.end()),
+                                            memory, std::move(charge));
   } catch (const std::exception&) {
     return error(StatusCode::kUnimplemented, "grammars: this vocabulary is not supported");
   }

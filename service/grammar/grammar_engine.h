@@ -4,6 +4,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <span>
@@ -11,6 +12,7 @@
 #include <vector>
 
 #include "kakeya/constraint.h"
+#include "kakeya/memory.h"
 #include "kakeya/status.h"
 #include "kakeya/tokenizer.h"
 #include "kakeya/types.h"
@@ -37,23 +39,30 @@ class CompiledGrammar {
   virtual const std::vector<std::string>& notes() const = 0;
 };
 
-// Thread-safe. Keeps what it has compiled, the latest of it, up to kMostKeptBytes.
+// The memory that grammars may take.
+struct GrammarMemory {
+  std::uint64_t most_kept = std::uint64_t{64} << 20;  // of those that no answer needs
+  // Charges bytes to a limit for as long as what it returns lives; empty: there is none.
+  std::function<Result<std::unique_ptr<MemoryCharge>>(std::uint64_t bytes)> charge = {};
+};
+
+// Thread-safe. Keeps what it has compiled, the latest of it.
 class GrammarEngine {
  public:
-  static constexpr std::size_t kMostKeptBytes = std::size_t{64} << 20;
-
   // Creates an engine for logits of so many tokens. The tokenizer must outlive it and what it
-  // makes. Errors: kUnimplemented in a build without grammars, or for a model without stop ids.
+  // makes. Errors: kUnimplemented in a build without grammars, or for a model without stop ids;
+  // those of GrammarMemory::charge.
   static Result<std::unique_ptr<GrammarEngine>> create(const Tokenizer& tokenizer,
                                                        std::int64_t vocab_size,
-                                                       std::span<const TokenId> stop_ids);
+                                                       std::span<const TokenId> stop_ids,
+                                                       const GrammarMemory& memory = {});
 
   virtual ~GrammarEngine() = default;
 
   // The grammar of such answers, or of calls of tools in their place. Takes up to some seconds for
   // the largest that are allowed; callers wait for their turns, but for those whose grammar is
-  // kept. Errors: as grammar_of() and CompileQueue::run(), and kInvalidArgument for a grammar that
-  // allows nothing, or that would take too long for each token.
+  // kept. Errors: as grammar_of() and CompileQueue::run(), kInvalidArgument for a grammar that
+  // allows nothing, or that would take too long for each token, and those of GrammarMemory::charge.
   virtual Result<std::shared_ptr<const CompiledGrammar>> compile(
       const AnswerFormat& format,
       const CallRules* calls = nullptr,

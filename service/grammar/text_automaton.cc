@@ -163,7 +163,8 @@ class TextAutomaton::Tree {
         if (leads) next.insert(nodes_[node].next);
       }
       if (next.empty()) continue;  // behind the last one, too
-      targets.push_back({{*begin, *std::next(begin) - 1}, std::move(next)});
+      const CharRange range = {*begin, *std::next(begin) - 1};
+      targets.emplace_back(range, std::move(next));
     }
     return targets;
   }

@@ -27,6 +27,8 @@ std::string_view memory_class_name(MemoryClass memory_class) {
       return "logits";
     case MemoryClass::kPromptCache:
       return "prompt_cache";
+    case MemoryClass::kGrammars:
+      return "grammars";
   }
   return "?";
 }
@@ -84,6 +86,23 @@ Result<Buffer> MemoryBudget::allocate(MemoryClass memory_class,
 Result<Buffer> MemoryBudget::allocate_spare(MemoryClass memory_class, std::uint64_t bytes) {
   std::uint64_t unused = 0;
   return try_allocate(memory_class, bytes, MemorySpace::host(), unused);
+}
+
+Result<Buffer> MemoryBudget::charge_foreign(MemoryClass memory_class, std::uint64_t bytes) {
+  while (true) {
+    std::uint64_t missing = 0;
+    Status charged = charge(memory_class, bytes, MemorySpace::host(), missing);
+    if (charged) break;
+    if (reclaimer_ == nullptr || !reclaimer_->reclaim(missing)) {
+      return Unexpected(std::move(charged).error());
+    }
+  }
+  Buffer buffer;
+  buffer.budget_ = this;
+  buffer.size_ = charged_bytes(bytes);
+  buffer.memory_class_ = memory_class;
+  buffer.owned_ = false;
+  return buffer;
 }
 
 Result<Buffer> MemoryBudget::charge_mapped(MemoryClass memory_class,
@@ -214,7 +233,7 @@ Buffer& Buffer::operator=(Buffer&& other) noexcept {
 }
 
 Buffer::~Buffer() {
-  if (data_ == nullptr) return;
+  if (budget_ == nullptr) return;
   if (owned_) space_->release(data_, size_);
   budget_->release(memory_class_, size_, *space_);
 }

@@ -93,6 +93,10 @@ class MemoryBudget {
   // outlive it. Errors: those of allocate().
   Result<Buffer> charge_mapped(MemoryClass memory_class, std::span<const std::byte> mapped);
 
+  // Charges host memory that no buffer holds: that of a library. The buffer has no address. Errors:
+  // those of allocate().
+  Result<Buffer> charge_foreign(MemoryClass memory_class, std::uint64_t bytes);
+
   // While it lives, what its thread gives back is kept for what that thread allocates: memory is
   // replaced by other memory, without room for both and without anybody else taking the room
   // between. One at a time of a budget.

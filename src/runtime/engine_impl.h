@@ -94,6 +94,8 @@ class EngineImpl final : public Engine, public std::enable_shared_from_this<Engi
   std::string memory_plan() const override { return memory_plan_; }
   std::uint64_t memory_limit() const override { return budget_.limit_of(backend_->memory()); }
   Footprint footprint() const override { return budget_.footprint(); }
+  Result<std::unique_ptr<MemoryCharge>> charge(MemoryClass memory_class,
+                                               std::uint64_t bytes) const override;
 
   const ModelConfig& config() const { return config_; }
   const std::string& model_dir() const { return options_.model_dir; }
@@ -269,7 +271,7 @@ class EngineImpl final : public Engine, public std::enable_shared_from_this<Engi
   EngineOptions options_;
   bool device_has_less_ = false;          // than its limit in the options was
   std::unique_ptr<Backend> backend_;      // before everything that lies in its memory
-  MemoryBudget budget_;                   // before everything that is charged to it
+  mutable MemoryBudget budget_;           // before everything that is charged to it
   std::unique_ptr<Workspace> workspace_;  // of all sessions; it grows with the first ones
   std::vector<std::unique_ptr<TensorSource>> sources_;  // those whose tables are read in place
   WeightsCache weights_cache_;                          // before the weights that it maps

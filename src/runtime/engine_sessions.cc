@@ -1,5 +1,5 @@
-// The part of an engine that makes sessions, their timelines and schedulers, estimates their
-// memory, and fingerprints them.
+// The part of an engine that makes sessions, their timelines and schedulers, estimates and charges
+// their memory, and fingerprints them.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -15,6 +15,23 @@
 #include "sampling/sampler.h"
 
 namespace kakeya {
+namespace {
+
+class ChargedBuffer final : public MemoryCharge {
+ public:
+  explicit ChargedBuffer(Buffer buffer) : buffer_(std::move(buffer)) {}
+
+ private:
+  const Buffer buffer_;
+};
+
+}  // namespace
+
+Result<std::unique_ptr<MemoryCharge>> EngineImpl::charge(MemoryClass memory_class,
+                                                         std::uint64_t bytes) const {
+  KAKEYA_ASSIGN_OR_RETURN(Buffer buffer, budget_.charge_foreign(memory_class, bytes));
+  return std::make_unique<ChargedBuffer>(std::move(buffer));
+}
 
 Result<TimelinePlan> EngineImpl::plan_session(const SessionOptions& options,
                                               std::int64_t logit_rows,

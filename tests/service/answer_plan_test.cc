@@ -1,6 +1,7 @@
 // The plan of an answer: what is refused before anything runs, and what one answer is made by.
 #include "service/answer_plan.h"
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include "runtime/demo_sessions.h"
@@ -73,6 +74,45 @@ TEST_F(AnswerPlans, HoldCallsWhereTheyCanBeHeld) {
   EXPECT_EQ(planner_.plan({.tools = {kTool}})->constrain(ids("a")) != nullptr, has_grammars());
   EXPECT_EQ(planner_.plan({.tools = {kTool}, .ignore_eos = true})->constrain(ids("a")), nullptr);
   EXPECT_EQ(refused({.tools = {kTool}, .must_call = true}) == "", has_grammars());
+}
+
+// Grammars are charged to the memory limit: those that are kept are few beside it and make room for
+// one that is asked for, which is refused where there is none.
+TEST(AnswerPlansOfSmallEngines, ChargeTheirGrammars) {
+  if (!has_grammars()) GTEST_SKIP() << "built without xgrammar";
+  EngineOptions options = test::demo_options("none");
+  options.memory_limit = Engine::estimate(options)->total_reserved() + (4U << 20U);
+  const auto engine = test::open_engine(options);
+  const auto charged = [&] { return engine->footprint().reserved_bytes(MemoryClass::kGrammars); };
+  {
+    AnswerPlanner planner(*engine);
+    const auto plan = [&](int number) {
+      const std::string text = fmt::format("[a-z]{{1,20}}{}", number);
+      return planner.plan({.format = {.kind = Kind::kRegex, .text = text, .field = "regex"}});
+    };
+    EXPECT_EQ(charged(), 0U);
+    ASSERT_TRUE(plan(0));
+    const std::uint64_t of_vocabulary_and_one = charged();
+    EXPECT_GT(of_vocabulary_and_one, 4096U * 32U);
+    for (int i = 1; i < 60; ++i) EXPECT_TRUE(plan(i));
+    EXPECT_GT(charged(), of_vocabulary_and_one);
+    EXPECT_LE(charged(), of_vocabulary_and_one + options.memory_limit / 64);
+    const std::uint64_t free = options.memory_limit - engine->footprint().total_reserved();
+    const auto all = engine->charge(MemoryClass::kGrammars, free - 1024);
+    ASSERT_TRUE(all);
+    EXPECT_TRUE(plan(60)) << "kept ones make room";
+    const auto rest = engine->charge(
+        MemoryClass::kGrammars, options.memory_limit - engine->footprint().total_reserved() - 1024);
+    ASSERT_TRUE(rest);
+    AnswerPlanner other(*engine);  // keeps none that could go
+    const auto refused =
+        other.plan({.format = {.kind = Kind::kRegex, .text = "a", .field = "regex"}});
+    ASSERT_FALSE(refused);
+    EXPECT_EQ(refused.error().parameter, "regex");
+    EXPECT_EQ(refused.error().status, StatusCode::kResourceExhausted);
+    EXPECT_NE(refused.error().message.find("grammars"), std::string::npos);
+  }
+  EXPECT_EQ(charged(), 0U);
 }
 
 // A form begins behind a thought that is open, and at once where thinking is off.
