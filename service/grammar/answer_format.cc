@@ -47,8 +47,9 @@ Result<Expression> root_of(Grammar& grammar,
     case AnswerFormat::Kind::kJsonObject:
       return json.object();
     case AnswerFormat::Kind::kJsonSchema: {
+      Effort effort;  // its rules take no more: those have the grammar's
       KAKEYA_ASSIGN_OR_RETURN(const SchemaDocument document,
-                              read_schema(format.text, format.schema));
+                              read_schema(format.text, format.schema, effort));
       notes = document.notes;
       return values_of(grammar, json, document);
     }

@@ -84,9 +84,10 @@ Unexpected never_an_object(const ordered_json& parameters) {
 }  // namespace
 
 Result<SchemaDocument> read_arguments(const ordered_json& parameters,
-                                      const SchemaOptions& options) {
+                                      const SchemaOptions& options,
+                                      Effort& effort) {
   if (excludes_objects(parameters)) return never_an_object(parameters);
-  auto document = read_schema(parameters.dump(), options);
+  auto document = read_schema(parameters.dump(), options, effort);
   if (!document) return error(StatusCode::kUnimplemented, "{}", document.error().message());
   std::vector<Schema> objects = ObjectsOf(*document).all();
   if (objects.empty()) return never_an_object(parameters);

@@ -12,6 +12,7 @@ namespace kakeya::service {
 // The objects that meet `parameters`, as a tool has them: kObject, or kAnyOf of these. Errors:
 // kInvalidArgument where no object does; kUnimplemented, naming what answers are not held to.
 Result<SchemaDocument> read_arguments(const nlohmann::ordered_json& parameters,
-                                      const SchemaOptions& options = {});
+                                      const SchemaOptions& options,
+                                      Effort& effort);
 
 }  // namespace kakeya::service

@@ -98,7 +98,7 @@ class CallWriter {
                                     bool is_strict,
                                     const std::string& name) {
     KAKEYA_ASSIGN_OR_RETURN(const SchemaDocument document,
-                            read_arguments(parameters, {.strict = is_strict}));
+                            read_arguments(parameters, {.strict = is_strict}, effort_));
     for (const std::string& note : document.notes) notes_.push_back("tool " + name + ": " + note);
     if (is_xml()) return xml_parameters(grammar_, json_, document, parameters);
     const Schema& root = document.root;
@@ -112,6 +112,7 @@ class CallWriter {
   const CallRules& calls_;
   std::vector<std::string>& notes_;
   JsonRules json_;
+  Effort effort_;  // of reading all schemas
 };
 
 }  // namespace
@@ -134,6 +135,7 @@ void find_markers(const Tokenizer& tokenizer, CallRules& calls) {
 Status check_tools(ToolFormat format, const std::vector<std::string>& tools) {
   constexpr std::size_t kMostShown = 60;
   std::set<std::string> names;
+  Effort effort;
   for (const std::string& text : tools) {
     const std::optional<ordered_json> function = function_of(text);
     if (!function) continue;
@@ -149,7 +151,7 @@ Status check_tools(ToolFormat format, const std::vector<std::string>& tools) {
                    shown);
     }
     if (!has_parameters(*function)) continue;
-    const auto arguments = read_arguments((*function)["parameters"]);
+    const auto arguments = read_arguments((*function)["parameters"], {}, effort);
     if (arguments || arguments.error().code() != StatusCode::kInvalidArgument) continue;
     return error(StatusCode::kInvalidArgument, "tools: '{}': {}", shown,
                  arguments.error().message());

@@ -2,6 +2,7 @@
 // grammars of users become one; GrammarEngine compiles it.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <optional>
@@ -42,6 +43,21 @@ std::size_t character_bytes(char first);
 std::u32string code_points(std::string_view text);
 
 using RuleId = std::size_t;
+
+// Steps, of some half a microsecond each, that all patterns of a form together may still take to be
+// read: one alone might take a second.
+class Effort {
+ public:
+  // False if fewer are left, of which none are then.
+  bool spend(std::size_t steps) {
+    left_ -= std::min(left_, steps);
+    return left_ > 0;
+  }
+  std::size_t left() const { return left_; }
+
+ private:
+  std::size_t left_ = std::size_t{1} << 19;
+};
 
 // A part of an answer, and what it may be.
 struct Expression {
@@ -124,6 +140,9 @@ class Grammar {
   // Leaves out choices that no finite text meets. Errors: kInvalidArgument where nothing is left.
   Status drop_endless();
 
+  // For what makes its rules.
+  Effort& effort() { return effort_; }
+
   // All expressions of all rules.
   std::size_t size() const;
 
@@ -144,6 +163,7 @@ class Grammar {
 
   std::vector<Rule> rules_;
   std::unordered_map<std::string, RuleId> by_body_;
+  Effort effort_;
 };
 
 }  // namespace kakeya::service

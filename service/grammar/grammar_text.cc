@@ -366,7 +366,8 @@ Result<Expression> read_grammar(Grammar& grammar, std::string_view text) {
         auto root = reader.read();
         limited = reader.limited();
         return root;
-      });
+      },
+      grammar.effort());
   if (!spelled_out) return Unexpected(std::move(spelled_out).error());
   return GrammarReader(grammar, text, *spelled_out).read();
 }

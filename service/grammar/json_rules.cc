@@ -4,6 +4,7 @@
 #include <map>
 #include <utility>
 
+#include "base/status.h"
 #include "service/grammar/decimal.h"
 #include "service/grammar/text_automaton.h"
 
@@ -203,21 +204,22 @@ Expression JsonRules::number() {
   return *number_;
 }
 
-// As many digits as so many rules can count. A limited rule would go on behind its limit for as
-// long as what was read has a remainder.
-Expression JsonRules::multiple_of(std::int64_t divisor) {
-  constexpr std::size_t kMostRules = 1024;
-  constexpr std::int64_t kMostDigitsOfMultiples = 18;
-  const TextAutomaton all = TextAutomaton::multiples_of(divisor);
-  Expression above = never();
-  for (std::int64_t digits = kMostDigitsOfMultiples; digits > 0; --digits) {
-    const auto counted = all.of_length(1, digits);
-    if (!counted || counted->size().rules > kMostRules) continue;
-    above = counted->json_texts(grammar_, *this);
-    break;
-  }
-  return grammar_.shared(
-      "multiple", choice_of({text_of("0"), sequence_of({optional_of(text_of("-")), above})}));
+// As many digits as about so many rules can count. A limited rule would go on behind its limit for
+// as long as what was read has a remainder.
+Result<Expression> JsonRules::multiple_of(std::int64_t divisor) {
+  const auto known = multiples_.find(divisor);
+  if (known != multiples_.end()) return known->second;
+  constexpr std::int64_t kAboutRules = 1024;
+  const TextAutomaton all = TextAutomaton::multiples_of(divisor, grammar_.effort());
+  // The first and the last few digits have few remainders.
+  const auto states = static_cast<std::int64_t>(all.size().rules);
+  const std::int64_t digits = std::min<std::int64_t>(4 + kAboutRules / states, 18);
+  KAKEYA_ASSIGN_OR_RETURN(const TextAutomaton counted, all.of_length(1, digits, grammar_.effort()));
+  Expression above = counted.json_texts(grammar_, *this);
+  const Expression signed_one = sequence_of({optional_of(text_of("-")), std::move(above)});
+  return multiples_
+      .emplace(divisor, grammar_.shared("multiple", choice_of({text_of("0"), signed_one})))
+      .first->second;
 }
 
 Expression JsonRules::object() {

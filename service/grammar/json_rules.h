@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
@@ -44,8 +45,9 @@ class JsonRules {
   // Numbers of about kMostDigits characters at most: others could go on for ever.
   Expression number();
   Expression integer();
-  // A whole number that `divisor` divides.
-  Expression multiple_of(std::int64_t divisor);
+  // A whole number that `divisor` divides. Errors: kResourceExhausted where the grammar has no
+  // effort left.
+  Result<Expression> multiple_of(std::int64_t divisor);
   // This value alone.
   Expression literal(const nlohmann::ordered_json& value) const;
   // The name of a member, with its colon.
@@ -84,6 +86,7 @@ class JsonRules {
   std::optional<Expression> integer_ = {};
   std::optional<Expression> number_ = {};
   std::optional<RuleId> key_rest_ = {};
+  std::map<std::int64_t, Expression> multiples_ = {};
 };
 
 }  // namespace kakeya::service

@@ -212,7 +212,7 @@ class Automaton {
 // Walks two readings of one text at a time.
 class Readings {
  public:
-  explicit Readings(Automaton& automaton) : automaton_(automaton) {}
+  Readings(Automaton& automaton, Effort& effort) : automaton_(automaton), effort_(effort) {}
 
   Result<std::vector<RuleId>> find() {
     const auto begin = automaton_.begin();
@@ -222,7 +222,7 @@ class Readings {
     while (!open_.empty()) {
       // Others are looked for once these are spelled out.
       if (num_seen_ > kEnoughPairs && !found_.empty()) break;
-      if (num_seen_ > kMostPairs) {
+      if (num_seen_ > kMostPairs || !effort_.spend(1)) {
         return error(StatusCode::kInvalidArgument,
                      "expected fewer ways to read one text, got too many to tell them apart");
       }
@@ -276,6 +276,7 @@ class Readings {
   }
 
   Automaton& automaton_;
+  Effort& effort_;
   std::unordered_map<std::uint64_t, std::set<RuleId>> seen_;
   std::size_t num_seen_ = 0;
   std::vector<Pair> open_;
@@ -284,19 +285,21 @@ class Readings {
 
 }  // namespace
 
-Result<std::vector<RuleId>> limits_of_many_places(const Grammar& grammar, const Expression& root) {
+Result<std::vector<RuleId>> limits_of_many_places(const Grammar& grammar,
+                                                  const Expression& root,
+                                                  Effort& effort) {
   Automaton automaton(grammar, root);
   if (automaton.limited().empty()) return std::vector<RuleId>();
-  return Readings(automaton).find();
+  return Readings(automaton, effort).find();
 }
 
-Result<SpelledOut> repetitions_to_spell_out(const ReadLimited& read) {
+Result<SpelledOut> repetitions_to_spell_out(const ReadLimited& read, Effort& effort) {
   SpelledOut spelled_out;
   for (;;) {
     Grammar grammar;
     LimitedRepetitions limited;
     KAKEYA_ASSIGN_OR_RETURN(const Expression root, read(grammar, spelled_out, limited));
-    KAKEYA_ASSIGN_OR_RETURN(const auto rules, limits_of_many_places(grammar, root));
+    KAKEYA_ASSIGN_OR_RETURN(const auto rules, limits_of_many_places(grammar, root, effort));
     if (rules.empty()) return spelled_out;
     for (const RuleId rule : rules) spelled_out.insert(limited.at(rule));
   }

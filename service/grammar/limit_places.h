@@ -25,13 +25,15 @@ inline constexpr std::int64_t kMostSpelledOut = 64;
 // places count as if each use might end behind every other one, so that a rule may be named though
 // no text does that; never the other way round. Errors: kInvalidArgument for a grammar too
 // ambiguous to tell.
-Result<std::vector<RuleId>> limits_of_many_places(const Grammar& grammar, const Expression& root);
+Result<std::vector<RuleId>> limits_of_many_places(const Grammar& grammar,
+                                                  const Expression& root,
+                                                  Effort& effort);
 
 // The repetitions to spell out of a text that `read` makes rules of: into a grammar, with a map
 // that gets the repetition of each limited rule. Errors: those of `read`, and as above.
 using LimitedRepetitions = std::map<RuleId, std::size_t>;
 using ReadLimited = std::function<Result<Expression>(
     Grammar& grammar, const SpelledOut& spelled_out, LimitedRepetitions& limited)>;
-Result<SpelledOut> repetitions_to_spell_out(const ReadLimited& read);
+Result<SpelledOut> repetitions_to_spell_out(const ReadLimited& read, Effort& effort);
 
 }  // namespace kakeya::service

@@ -409,7 +409,8 @@ Status check_size(std::string_view pattern) {
 
 Result<PatternParser::Pattern> parsed(Grammar& grammar,
                                       std::string_view pattern,
-                                      const JsonRules* json) {
+                                      const JsonRules* json,
+                                      Effort& effort) {
   KAKEYA_TRY(check_size(pattern));
   const ReadLimited read = [&](Grammar& scratch, const SpelledOut& spelled_out,
                                LimitedRepetitions& limited) -> Result<Expression> {
@@ -420,7 +421,7 @@ Result<PatternParser::Pattern> parsed(Grammar& grammar,
     const Expression any = scratch.repeated(json->character_of({{0, kLastChar}}), 0, std::nullopt);
     return found_anywhere(std::move(found), any);
   };
-  auto spelled_out = repetitions_to_spell_out(read);
+  auto spelled_out = repetitions_to_spell_out(read, effort);
   if (!spelled_out) return Unexpected(std::move(spelled_out).error());
   return PatternParser(grammar, pattern, json, *spelled_out).parse();
 }
@@ -428,36 +429,40 @@ Result<PatternParser::Pattern> parsed(Grammar& grammar,
 }  // namespace
 
 Result<Expression> texts_that_match(Grammar& grammar, std::string_view pattern) {
-  KAKEYA_ASSIGN_OR_RETURN(PatternParser::Pattern parsed_pattern, parsed(grammar, pattern, nullptr));
+  KAKEYA_ASSIGN_OR_RETURN(PatternParser::Pattern parsed_pattern,
+                          parsed(grammar, pattern, nullptr, grammar.effort()));
   return std::move(parsed_pattern.expression);
 }
 
-Status check_pattern(std::string_view pattern) {
+Status check_pattern(std::string_view pattern, Effort& effort) {
   Grammar grammar;
-  JsonRules json(grammar);
-  KAKEYA_TRY(json_texts_that_match(grammar, json, pattern));
+  const JsonRules json(grammar);
+  KAKEYA_TRY(parsed(grammar, pattern, &json, effort));
   return {};
 }
 
 Result<Expression> json_texts_that_match(Grammar& grammar,
                                          JsonRules& json,
                                          std::string_view pattern) {
-  KAKEYA_ASSIGN_OR_RETURN(PatternParser::Pattern found, parsed(grammar, pattern, &json));
+  KAKEYA_ASSIGN_OR_RETURN(PatternParser::Pattern found,
+                          parsed(grammar, pattern, &json, grammar.effort()));
   const bool is_anchored = found.from_begin && found.to_end;
   return found_anywhere(std::move(found), is_anchored ? text_of("") : json.characters());
 }
 
-Result<TextAutomaton> automaton_of(std::string_view pattern) {
+Result<TextAutomaton> automaton_of(std::string_view pattern, Effort& effort) {
   KAKEYA_TRY(check_size(pattern));
   Grammar unused;
   KAKEYA_ASSIGN_OR_RETURN(PatternParser::Pattern found,
                           PatternParser(unused, pattern, nullptr, {}, true).parse());
   std::vector<PatternParser::LookAhead> look_ahead = std::move(found.look_ahead);
-  KAKEYA_ASSIGN_OR_RETURN(TextAutomaton texts,
-                          TextAutomaton::of(found_anywhere(std::move(found), any_characters())));
+  KAKEYA_ASSIGN_OR_RETURN(
+      TextAutomaton texts,
+      TextAutomaton::of(found_anywhere(std::move(found), any_characters()), effort));
   for (const PatternParser::LookAhead& one : look_ahead) {
-    KAKEYA_ASSIGN_OR_RETURN(const TextAutomaton ahead, TextAutomaton::of(one.text));
-    KAKEYA_ASSIGN_OR_RETURN(texts, texts.intersected(one.is_negative ? ahead.complement() : ahead));
+    KAKEYA_ASSIGN_OR_RETURN(const TextAutomaton ahead, TextAutomaton::of(one.text, effort));
+    KAKEYA_ASSIGN_OR_RETURN(
+        texts, texts.intersected(one.is_negative ? ahead.complement() : ahead, effort));
   }
   return texts;
 }

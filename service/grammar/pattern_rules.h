@@ -17,7 +17,7 @@ inline constexpr std::int64_t kMostRepetitions = 256;
 Result<Expression> texts_that_match(Grammar& grammar, std::string_view pattern);
 
 // Success for an expression that json_texts_that_match() takes. Errors: as above.
-Status check_pattern(std::string_view pattern);
+Status check_pattern(std::string_view pattern, Effort& effort);
 
 // The characters between the quotes of a JSON text in which the expression matches somewhere, as
 // `pattern` of JSON Schema has it. Errors: as above.
@@ -27,6 +27,6 @@ Result<Expression> json_texts_that_match(Grammar& grammar,
 
 // The texts in which the expression matches somewhere, as an automaton; look-ahead behind a ^ at
 // the begin is read here, too. Errors: as above, and those of TextAutomaton.
-Result<TextAutomaton> automaton_of(std::string_view pattern);
+Result<TextAutomaton> automaton_of(std::string_view pattern, Effort& effort);
 
 }  // namespace kakeya::service

@@ -47,8 +47,8 @@ void normalize_numbers(ordered_json& value) {
 
 class SchemaReader {
  public:
-  SchemaReader(const ordered_json& root, const SchemaOptions& options)
-      : root_(root), options_(options) {}
+  SchemaReader(const ordered_json& root, const SchemaOptions& options, Effort& effort)
+      : root_(root), options_(options), effort_(effort) {}
 
   Result<SchemaDocument> read() {
     KAKEYA_ASSIGN_OR_RETURN(document_.root, schema(root_, "#", 0));
@@ -292,7 +292,8 @@ class SchemaReader {
     KAKEYA_TRY(
         read_counts(own, "minLength", "maxLength", kMostLeastLength, kMostLength, where, read));
     KAKEYA_TRY(read_text(
-        own, where, [&](std::string_view what) { return narrow(what, where); }, text_rules_, read));
+        own, where, [&](std::string_view what) { return narrow(what, where); }, text_rules_,
+        effort_, read));
     return read;
   }
 
@@ -404,6 +405,7 @@ class SchemaReader {
 
   const ordered_json& root_;
   const SchemaOptions options_;
+  Effort& effort_;
   SchemaDocument document_;
   std::map<std::string, std::size_t> known_;
   std::vector<std::pair<const ordered_json*, std::string>> targets_;  // of definitions
@@ -415,7 +417,9 @@ class SchemaReader {
 
 }  // namespace
 
-Result<SchemaDocument> read_schema(std::string_view json, const SchemaOptions& options) {
+Result<SchemaDocument> read_schema(std::string_view json,
+                                   const SchemaOptions& options,
+                                   Effort& effort) {
   if (json.size() > kMostSchemaBytes) {
     return error(StatusCode::kInvalidArgument, "JSON schema: expected at most {} bytes, got {}",
                  kMostSchemaBytes, json.size());
@@ -423,7 +427,7 @@ Result<SchemaDocument> read_schema(std::string_view json, const SchemaOptions& o
   auto parsed = read_json(json, {.depth = 3 * kMostLevels, .as_written = true});
   if (!parsed) return Unexpected(parsed.error().with_context("JSON schema"));
   normalize_numbers(*parsed);
-  return SchemaReader(*parsed, options).read();
+  return SchemaReader(*parsed, options, effort).read();
 }
 
 }  // namespace kakeya::service

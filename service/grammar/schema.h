@@ -72,6 +72,8 @@ struct SchemaOptions {
 // enforced strictly, has a keyword that answers are not held to; the keyword and its place are
 // named
 // ("uniqueItems at #/properties/tags").
-Result<SchemaDocument> read_schema(std::string_view json, const SchemaOptions& options = {});
+Result<SchemaDocument> read_schema(std::string_view json,
+                                   const SchemaOptions& options,
+                                   Effort& effort);
 
 }  // namespace kakeya::service

@@ -71,9 +71,13 @@ class SchemaRules {
     return grammar_.shared("any_of", choice_of(std::move(ways)));
   }
 
-  Expression number(const Schema& schema) {
+  Result<Expression> number(const Schema& schema) {
     const bool whole = schema.kind == SchemaKind::kInteger;
-    if (schema.divisor) return json_.multiple_of(*schema.divisor);
+    if (schema.divisor) {
+      auto multiple = json_.multiple_of(*schema.divisor);
+      if (multiple) return multiple;
+      return error(StatusCode::kInvalidArgument, "JSON schema: so many divisors are not supported");
+    }
     if (schema.bounds.least || schema.bounds.most) {
       return grammar_.limited("bounded", numbers_within(grammar_, schema.bounds, whole),
                               kMostDigits);

@@ -21,16 +21,16 @@ constexpr TextAutomaton::Size kMostOfText = {.rules = 256, .wide = 64};
 // The rules of one text, as far as they were read: the pattern alone where that says it all.
 class TextRules {
  public:
-  explicit TextRules(std::size_t room) : room_(room) {}
+  TextRules(std::size_t room, Effort& effort) : room_(room), effort_(effort) {}
 
   // Errors: kInvalidArgument for an expression that is not supported, or not beside the others.
   Status add_pattern(std::string_view pattern) {
     if (is_any()) return set_pattern(pattern);
-    KAKEYA_ASSIGN_OR_RETURN(const TextAutomaton more, automaton_of(pattern));
+    KAKEYA_ASSIGN_OR_RETURN(const TextAutomaton more, automaton_of(pattern, effort_));
     KAKEYA_ASSIGN_OR_RETURN(const TextAutomaton texts, all());
-    KAKEYA_ASSIGN_OR_RETURN(const bool is_met, texts.is_within(more));
+    KAKEYA_ASSIGN_OR_RETURN(const bool is_met, texts.is_within(more, effort_));
     if (is_met) return {};
-    KAKEYA_ASSIGN_OR_RETURN(const TextAutomaton both, texts.intersected(more));
+    KAKEYA_ASSIGN_OR_RETURN(const TextAutomaton both, texts.intersected(more, effort_));
     return set(both);
   }
 
@@ -39,7 +39,7 @@ class TextRules {
     KAKEYA_ASSIGN_OR_RETURN(const TextAutomaton texts, all());
     const std::optional<std::int64_t> longest = texts.longest();
     if (texts.shortest() >= least && (!most || (longest && *longest <= *most))) return {};
-    KAKEYA_ASSIGN_OR_RETURN(const TextAutomaton both, texts.of_length(least, most));
+    KAKEYA_ASSIGN_OR_RETURN(const TextAutomaton both, texts.of_length(least, most, effort_));
     return set(both);
   }
 
@@ -58,12 +58,12 @@ class TextRules {
 
  private:
   Status set_pattern(std::string_view pattern) {
-    const Status sound = check_pattern(pattern);
+    const Status sound = check_pattern(pattern, effort_);
     if (sound) {
       pattern_ = pattern;
       return {};
     }
-    const auto texts = automaton_of(pattern);
+    const auto texts = automaton_of(pattern, effort_);
     if (texts) return set(*texts);
     const bool is_too_large = texts.error().code() == StatusCode::kResourceExhausted;
     return Unexpected(is_too_large ? sound.error() : texts.error());
@@ -71,7 +71,7 @@ class TextRules {
 
   Result<TextAutomaton> all() const {
     if (texts_) return *texts_;
-    return automaton_of(pattern_);
+    return automaton_of(pattern_, effort_);
   }
 
   Status set(const TextAutomaton& texts) {
@@ -84,6 +84,7 @@ class TextRules {
   }
 
   const std::size_t room_;
+  Effort& effort_;
   std::string pattern_;                 // empty: any text
   std::optional<TextAutomaton> texts_;  // in place of the pattern
 };
@@ -94,8 +95,9 @@ Status read_text(const nlohmann::ordered_json& own,
                  const std::string& where,
                  const NarrowKeyword& narrow,
                  std::size_t& room,
+                 Effort& effort,
                  Schema& read) {
-  TextRules rules(room);
+  TextRules rules(room, effort);
   if (own.contains("format")) {
     const auto& format = own["format"];
     const char* const known =

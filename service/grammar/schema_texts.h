@@ -19,6 +19,7 @@ Status read_text(const nlohmann::ordered_json& own,
                  const std::string& where,
                  const NarrowKeyword& narrow,
                  std::size_t& room,
+                 Effort& effort,
                  Schema& read);
 
 }  // namespace kakeya::service

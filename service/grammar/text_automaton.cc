@@ -15,7 +15,8 @@ using Part = Expression::Kind;
 
 constexpr std::size_t kMostNodes = 8192;  // of a tree's automaton
 constexpr std::size_t kMostStates = 4096;
-constexpr std::size_t kMostSteps = 1 << 21;  // some 10 ms
+// Automata of more are left as they are: those that count would take long.
+constexpr std::size_t kMostMergedStates = 512;
 constexpr std::size_t kManyCharacters = 256;
 
 Unexpected too_large() {
@@ -28,6 +29,8 @@ Unexpected too_large() {
 // Nodes with ways by a character, and without.
 class TextAutomaton::Tree {
  public:
+  explicit Tree(Effort& effort) : effort_(effort) {}
+
   Result<TextAutomaton> deterministic(const Expression& tree) {
     const std::size_t begin = add_node();
     const std::size_t end = add_node();
@@ -42,7 +45,7 @@ class TextAutomaton::Tree {
     state_of({begin});
     std::vector<State> states;
     for (std::size_t at = 0; at < waiting.size(); ++at) {
-      if (waiting.size() > kMostStates || steps_ > kMostSteps) return too_large();
+      if (waiting.size() > kMostStates || effort_.left() == 0) return too_large();
       const std::set<std::size_t> nodes = waiting[at];
       State state = {.accepts = nodes.contains(end)};
       for (auto& [range, targets] : targets_of(nodes)) {
@@ -50,7 +53,7 @@ class TextAutomaton::Tree {
       }
       states.push_back(std::move(state));
     }
-    return TextAutomaton(std::move(states));
+    return TextAutomaton(std::move(states), effort_);
   }
 
  private:
@@ -136,7 +139,7 @@ class TextAutomaton::Tree {
       const std::size_t node = open.back();
       open.pop_back();
       for (const std::size_t next : nodes_[node].free) {
-        ++steps_;
+        effort_.spend(1);
         if (nodes.insert(next).second) open.push_back(next);
       }
     }
@@ -153,10 +156,10 @@ class TextAutomaton::Tree {
       }
     }
     std::vector<std::pair<CharRange, std::set<std::size_t>>> targets;
-    for (auto begin = begins.begin(); begin != begins.end() && steps_ <= kMostSteps; ++begin) {
+    for (auto begin = begins.begin(); begin != begins.end() && effort_.left() > 0; ++begin) {
       std::set<std::size_t> next;
       for (const std::size_t node : nodes) {
-        steps_ += 1 + nodes_[node].ranges.size();
+        effort_.spend(1 + nodes_[node].ranges.size());
         const bool leads = std::ranges::any_of(nodes_[node].ranges, [&](const CharRange& range) {
           return range.first <= *begin && *begin <= range.last;
         });
@@ -169,21 +172,25 @@ class TextAutomaton::Tree {
     return targets;
   }
 
+  Effort& effort_;
   std::vector<Node> nodes_;
-  std::size_t steps_ = 0;
 };
 
 TextAutomaton::TextAutomaton(std::vector<State> states) : states_(std::move(states)) {
   drop_dead_ends();
-  merge_equals();
 }
 
-Result<TextAutomaton> TextAutomaton::of(const Expression& tree) {
-  return Tree().deterministic(tree);
+TextAutomaton::TextAutomaton(std::vector<State> states, Effort& effort)
+    : TextAutomaton(std::move(states)) {
+  merge_equals(effort);
+}
+
+Result<TextAutomaton> TextAutomaton::of(const Expression& tree, Effort& effort) {
+  return Tree(effort).deterministic(tree);
 }
 
 // The remainder of what was read so far is all that matters.
-TextAutomaton TextAutomaton::multiples_of(std::int64_t divisor) {
+TextAutomaton TextAutomaton::multiples_of(std::int64_t divisor, Effort& effort) {
   const auto count = static_cast<std::size_t>(divisor);
   std::vector<State> states(1 + count);  // the begin, and a state for each remainder
   for (std::size_t i = 0; i < states.size(); ++i) {
@@ -193,10 +200,10 @@ TextAutomaton TextAutomaton::multiples_of(std::int64_t divisor) {
       states[i].ways.push_back({{digit, digit}, 1 + (rest * 10 + (digit - '0')) % count});
     }
   }
-  return TextAutomaton(std::move(states));
+  return TextAutomaton(std::move(states), effort);
 }
 
-Result<TextAutomaton> TextAutomaton::intersected(const TextAutomaton& other) const {
+Result<TextAutomaton> TextAutomaton::intersected(const TextAutomaton& other, Effort& effort) const {
   std::map<std::pair<std::size_t, std::size_t>, std::size_t> known;
   std::vector<std::pair<std::size_t, std::size_t>> waiting;
   const auto state_of = [&](std::size_t one, std::size_t its) {
@@ -206,9 +213,8 @@ Result<TextAutomaton> TextAutomaton::intersected(const TextAutomaton& other) con
   };
   state_of(0, 0);
   std::vector<State> states;
-  std::size_t num_ways = 0;
   for (std::size_t at = 0; at < waiting.size(); ++at) {
-    if (waiting.size() > kMostStates || num_ways > kMostSteps) return too_large();
+    if (waiting.size() > kMostStates) return too_large();
     const State& one = states_[waiting[at].first];
     const State& its = other.states_[waiting[at].second];
     State both = {.accepts = one.accepts && its.accepts};
@@ -220,10 +226,10 @@ Result<TextAutomaton> TextAutomaton::intersected(const TextAutomaton& other) con
       if (common.first <= common.last) both.ways.push_back({common, state_of(a.to, b.to)});
       ++(a.range.last < b.range.last ? i : j);
     }
-    num_ways += both.ways.size();
+    if (!effort.spend(1 + both.ways.size())) return too_large();
     states.push_back(std::move(both));
   }
-  return TextAutomaton(std::move(states));
+  return TextAutomaton(std::move(states), effort);
 }
 
 TextAutomaton TextAutomaton::complement() const {
@@ -261,20 +267,21 @@ Result<TextAutomaton> TextAutomaton::any_of_length(std::int64_t least,
 }
 
 Result<TextAutomaton> TextAutomaton::of_length(std::int64_t least,
-                                               std::optional<std::int64_t> most) const {
+                                               std::optional<std::int64_t> most,
+                                               Effort& effort) const {
   KAKEYA_ASSIGN_OR_RETURN(const TextAutomaton any, any_of_length(least, std::nullopt));
-  KAKEYA_ASSIGN_OR_RETURN(TextAutomaton long_enough, intersected(any));
+  KAKEYA_ASSIGN_OR_RETURN(TextAutomaton long_enough, intersected(any, effort));
   if (!most) return long_enough;
   if (long_enough.can_be_cut(*most)) {
     long_enough.most_ = most;
     return long_enough;
   }
   KAKEYA_ASSIGN_OR_RETURN(const TextAutomaton counted, any_of_length(0, most));
-  return long_enough.intersected(counted);
+  return long_enough.intersected(counted, effort);
 }
 
-Result<bool> TextAutomaton::is_within(const TextAutomaton& other) const {
-  KAKEYA_ASSIGN_OR_RETURN(const TextAutomaton outside, intersected(other.complement()));
+Result<bool> TextAutomaton::is_within(const TextAutomaton& other, Effort& effort) const {
+  KAKEYA_ASSIGN_OR_RETURN(const TextAutomaton outside, intersected(other.complement(), effort));
   return outside.is_empty();
 }
 
@@ -332,13 +339,15 @@ void TextAutomaton::drop_dead_ends() {
 }
 
 // Moore's algorithm: states are equal until their ways tell them apart.
-void TextAutomaton::merge_equals() {
+void TextAutomaton::merge_equals(Effort& effort) {
+  if (states_.size() > kMostMergedStates) return;
   std::vector<std::size_t> group(states_.size());
   for (std::size_t i = 0; i < states_.size(); ++i)
     group[i] = states_[i].accepts == states_[0].accepts ? 0 : 1;
   std::size_t num_groups = 0;
   std::vector<State> merged;
   for (;;) {
+    if (!effort.spend(states_.size())) return;
     using Signature =
         std::pair<std::size_t, std::vector<std::tuple<char32_t, char32_t, std::size_t>>>;
     std::map<Signature, std::size_t> known;

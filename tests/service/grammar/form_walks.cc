@@ -57,6 +57,7 @@ class FormWalks {
     while (tokens_ < wanted) {
       const std::optional<std::string> text = text_of(**compiled, lengths->most.has_value());
       if (!problem_.empty()) return {{"broken", problem_}};
+      if (text && !ordered_json::accept(*text)) return {{"broken", "cannot be read: " + *text}};
       if (text) report["texts"].push_back(*text);
     }
     report["tokens"] = tokens_;

@@ -114,7 +114,8 @@ TEST_F(SchemaTexts, OfGeneratorsAreWhollyEnforced) {
 
 TEST_F(SchemaTexts, RefusalsAndBoundsAreNamed) {
   const auto refused = [](const ordered_json& schema) -> std::string {
-    const auto read = read_schema(schema.dump());
+    Effort effort;
+    const auto read = read_schema(schema.dump(), {}, effort);
     return read ? "" : read.error().message();
   };
   EXPECT_EQ(refused({{"type", "string"}, {"pattern", "^a{3}$"}, {"maxLength", 2}}),
@@ -123,8 +124,10 @@ TEST_F(SchemaTexts, RefusalsAndBoundsAreNamed) {
             "JSON schema: a pattern, format and length that no text meets at # is not supported");
   EXPECT_EQ(refused({{"type", "string"}, {"pattern", "^(?=.*a).{8,200}$"}}),
             "JSON schema: pattern: so many rules at # is not supported");
-  EXPECT_FALSE(automaton_of("^((((a{90}){90}){90}){90}){90}$"));
-  EXPECT_FALSE(automaton_of("(a|b)*a(a|b){14}"));
+  Effort effort;
+  EXPECT_FALSE(automaton_of("^((((a{90}){90}){90}){90}){90}$", effort));
+  EXPECT_TRUE(automaton_of("(a|b)*a(a|b){5}", effort));
+  EXPECT_FALSE(automaton_of("(a|b)*a(a|b){14}", effort));
   // Many texts of a schema share what automata may take.
   ordered_json many = {{"type", "object"}, {"required", ordered_json::array()}};
   for (int i = 0; i < 20; ++i) {
@@ -132,6 +135,33 @@ TEST_F(SchemaTexts, RefusalsAndBoundsAreNamed) {
         {"type", "string"}, {"pattern", fmt::format("^(?=.*{})[a-z0-9]{{1,90}}$", i)}};
   }
   EXPECT_THAT(refused(many), testing::HasSubstr("pattern: so many rules at #/properties/p1"));
+}
+
+// One schema takes no more than a second, whatever its patterns and divisors ask for: those that
+// come too late are not read.
+TEST_F(SchemaTexts, ShareOneEffort) {
+  const auto members = [](int count, const auto& schema_of) {
+    ordered_json schema = {{"type", "object"}};
+    for (int i = 0; i < count; ++i) schema["properties"][fmt::format("p{}", i)] = schema_of(i);
+    AnswerFormat format = format_of(AnswerFormat::Kind::kJsonSchema, schema.dump());
+    format.schema.strict = false;
+    return format;
+  };
+  const auto costly = grammar_of(members(100, [](int i) {
+    const std::string pattern = fmt::format("^[^x]{{0,300}}[^y]{{0,300}}{}$", i);
+    return ordered_json{{"type", "string"}, {"pattern", pattern}};
+  }));
+  ASSERT_TRUE(costly);
+  EXPECT_THAT(costly->notes.front(), testing::HasSubstr("several places"));
+  EXPECT_THAT(costly->notes.back(), testing::HasSubstr("fewer ways to read one text"));
+  EXPECT_TRUE(grammar_of(members(200, [](int i) {
+    return ordered_json{{"type", "integer"}, {"multipleOf", 7 + i % 4}};
+  })));
+  const auto divided = grammar_of(members(250, [](int i) {
+    return ordered_json{{"type", "integer"}, {"multipleOf", i + 2}};
+  }));
+  ASSERT_FALSE(divided);
+  EXPECT_EQ(divided.error().message(), "JSON schema: so many divisors are not supported");
 }
 
 }  // namespace
