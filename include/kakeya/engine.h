@@ -110,7 +110,7 @@ class Engine {
   // Bytes of the weights, of all sessions and of the prompt cache, as allocated.
   virtual Footprint footprint() const = 0;
   // Charges host memory that its user has for answers to the memory limit, until the result is
-  // destroyed, which must be before the engine is; the prompt cache makes room. Thread-safe.
+  // destroyed, which keeps the engine; the prompt cache makes room. Thread-safe.
   // Errors: kResourceExhausted.
   virtual Result<std::unique_ptr<MemoryCharge>> charge(MemoryClass memory_class,
                                                        std::uint64_t bytes) const = 0;

@@ -19,9 +19,11 @@ namespace {
 
 class ChargedBuffer final : public MemoryCharge {
  public:
-  explicit ChargedBuffer(Buffer buffer) : buffer_(std::move(buffer)) {}
+  ChargedBuffer(std::shared_ptr<const EngineImpl> engine, Buffer buffer)
+      : engine_(std::move(engine)), buffer_(std::move(buffer)) {}
 
  private:
+  const std::shared_ptr<const EngineImpl> engine_;  // whose budget gets it back
   const Buffer buffer_;
 };
 
@@ -30,7 +32,7 @@ class ChargedBuffer final : public MemoryCharge {
 Result<std::unique_ptr<MemoryCharge>> EngineImpl::charge(MemoryClass memory_class,
                                                          std::uint64_t bytes) const {
   KAKEYA_ASSIGN_OR_RETURN(Buffer buffer, budget_.charge_foreign(memory_class, bytes));
-  return std::make_unique<ChargedBuffer>(std::move(buffer));
+  return std::make_unique<ChargedBuffer>(shared_from_this(), std::move(buffer));
 }
 
 Result<TimelinePlan> EngineImpl::plan_session(const SessionOptions& options,
