@@ -251,10 +251,9 @@ class SchemaRules {
         "others", choice_of({end, sequence_of({json_.blank(), member, *members.next_other})}));
   }
 
-  // The rest of an object where the first `at` members were written or left out, and `written` of
-  // them are there, which is counted to 1 where it need not be.
+  // The rest of an object that counts its members, where the first `at` of them were written or
+  // left out, and `written` are there.
   Expression members_from(std::size_t at, std::int64_t written, Members& members) {
-    if (!members.counted) written = std::min<std::int64_t>(written, 1);
     const auto known = members.known.find({at, written});
     if (known != members.known.end()) return known->second;
     const Schema& schema = members.schema;

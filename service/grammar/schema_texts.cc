@@ -102,8 +102,8 @@ Status read_text(const nlohmann::ordered_json& own,
     const auto& format = own["format"];
     const char* const known =
         format.is_string() ? pattern_of_format(format.get<std::string>()) : nullptr;
-    KAKEYA_TRY(known == nullptr ? narrow("format " + shown_value(format))
-                                : rules.add_pattern(known));
+    const bool is_held = known != nullptr && rules.add_pattern(known).has_value();
+    if (!is_held) KAKEYA_TRY(narrow("format " + shown_value(format)));
   }
   if (own.contains("pattern")) {
     if (!own["pattern"].is_string()) return refused_keyword("pattern that is no text", where);

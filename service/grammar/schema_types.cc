@@ -37,8 +37,7 @@ constexpr std::pair<std::string_view, const char*> kFormats[] = {
     // Those that have all of their parts: others are valid as well.
     {"duration", "^P[0-9]{1,4}D(T[0-9]{1,4}H([0-9]{1,4}M([0-9]{1,4}S)?)?)?$"},
     {"ipv6", "^([0-9a-fA-F]{1,4}:){7}[0-9a-fA-F]{1,4}$"},
-    {"uri",
-     "^[a-z][a-z0-9]{1,10}://" KAKEYA_HOST "(:[0-9]{1,5})?(/[a-zA-Z0-9_.~-]{1,60}){0,16}/?$"},
+    {"uri", "^[a-z][a-z0-9]{1,10}://" KAKEYA_HOST "(:[0-9]{1,5})?(/[a-zA-Z0-9_.~/-]{0,400})?$"},
     // As narrow as the patterns that libraries of schemas write beside it.
     {"email",
      "^" KAKEYA_ATOM "(\\." KAKEYA_ATOM "){0,2}@(" KAKEYA_LABEL "\\.){1,6}[a-zA-Z]{2,10}$"},

@@ -463,13 +463,29 @@ std::vector<KnownField> known_fields(RequestKind kind) {
   return fields;
 }
 
+namespace {
+
+// Those of each kind, made once for all requests.
+const std::vector<KnownField>& kept_fields(RequestKind kind) {
+  static const std::vector<std::vector<KnownField>> kFields = [] {
+    std::vector<std::vector<KnownField>> all;
+    for (int i = 0; i <= static_cast<int>(kLastRequestKind); ++i) {
+      all.push_back(known_fields(static_cast<RequestKind>(i)));
+    }
+    return all;
+  }();
+  return kFields[static_cast<std::size_t>(kind)];
+}
+
+}  // namespace
+
 void refuse_unserved(JsonReader& reader, const Json& object, RequestKind kind) {
   if (reader.failed()) return;
   const bool is_options = kind == RequestKind::kOllamaOptions;
   const auto refuse = [&](std::string_view name, const char* expected, const Json& value) {
     reader.refuse((is_options ? "options." : "") + std::string(name), expected, shown(value));
   };
-  const std::vector<KnownField> fields = known_fields(kind);
+  const std::vector<KnownField>& fields = kept_fields(kind);
   for (const KnownField& field : fields) {
     const auto value = object.find(field.name);
     const bool is_refused = field.use == FieldUse::kRefused && value != object.end() &&
