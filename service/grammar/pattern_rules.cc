@@ -3,11 +3,13 @@
 #include <algorithm>
 #include <limits>
 #include <optional>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "base/status.h"
+#include "service/grammar/character_classes.h"
 #include "service/grammar/limit_places.h"
 
 namespace kakeya::service {
@@ -25,38 +27,8 @@ constexpr std::string_view kExpectedOnePlace =
     "at most 64 repetitions of what can begin at several places of a text before it";
 static_assert(kMostSpelledOut == 64);
 
-CharRanges digits() {
-  return {{'0', '9'}};
-}
-CharRanges word_characters() {
-  return {{'0', '9'}, {'A', 'Z'}, {'_', '_'}, {'a', 'z'}};
-}
-CharRanges white_space() {
-  return {{0x09, 0x0D},     {0x20, 0x20},     {0xA0, 0xA0},     {0x1680, 0x1680}, {0x2000, 0x200A},
-          {0x2028, 0x2029}, {0x202F, 0x202F}, {0x205F, 0x205F}, {0x3000, 0x3000}, {0xFEFF, 0xFEFF}};
-}
 CharRanges line_ends() {
   return {{'\n', '\n'}, {'\r', '\r'}, {0x2028, 0x2029}};
-}
-
-// The classes that a letter behind a backslash means.
-std::optional<CharRanges> class_of(char32_t letter) {
-  switch (letter) {
-    case 'd':
-      return digits();
-    case 'D':
-      return complement_of(digits());
-    case 'w':
-      return word_characters();
-    case 'W':
-      return complement_of(word_characters());
-    case 's':
-      return white_space();
-    case 'S':
-      return complement_of(white_space());
-    default:
-      return {};
-  }
 }
 
 std::optional<char32_t> control_of(char32_t letter) {
@@ -147,12 +119,13 @@ class PatternParser {
     const bool is_negative = peek(2) == '!';
     at_ += 3;
     in_look_ahead_ = true;
+    is_negated_ = is_negative;
     std::vector<Expression> ways;
     do {
       KAKEYA_ASSIGN_OR_RETURN(Expression way, terms(1));
       ways.push_back(take('$') ? std::move(way) : sequence_of({std::move(way), any_characters()}));
     } while (take('|'));
-    in_look_ahead_ = false;
+    in_look_ahead_ = is_negated_ = false;
     if (!take(')')) return problem("a ')'");
     return LookAhead{choice_of(std::move(ways)), is_negative};
   }
@@ -224,8 +197,9 @@ class PatternParser {
   Result<CharRanges> escaped(bool in_class) {
     if (at_end()) return problem("a character behind the '\\'");
     const char32_t c = pattern_[at_];
-    if (auto known = class_of(c)) {
+    if (auto known = class_of(c, is_negated_ ? Readers::kAny : Readers::kAll)) {
       ++at_;
+      classes_.insert(c);
       return *std::move(known);
     }
     if (c == 'x' || c == 'u') {
@@ -277,6 +251,8 @@ class PatternParser {
 
   Result<CharRanges> bracketed() {
     const bool negated = take('^');
+    if (negated) is_negated_ = !is_negated_;
+    classes_.clear();
     CharRanges ranges;
     while (!take(']')) {
       if (at_end()) return problem("a ']'");
@@ -298,6 +274,11 @@ class PatternParser {
       }
       if (first[0].first > last[0].first) return problem("a range in order before it");
       ranges.push_back({first[0].first, last[0].first});
+    }
+    if (negated) is_negated_ = !is_negated_;
+    // A class and its opposite, as in [\s\S], are all characters to every reader.
+    for (const char32_t letter : classes_) {
+      if (classes_.contains(opposite_of(letter))) ranges = {{0, kLastChar}};
     }
     return negated ? complement_of(std::move(ranges)) : normalized(std::move(ranges));
   }
@@ -384,7 +365,9 @@ class PatternParser {
   const SpelledOut spelled_out_;
   const bool is_tree_;
   bool in_look_ahead_ = false;
-  std::size_t limits_ = 0;  // repetitions so far that limits may bound
+  bool is_negated_ = false;          // in a class or a look-ahead of what must not be
+  std::set<char32_t> classes_ = {};  // letters of \d and its like in the brackets so far
+  std::size_t limits_ = 0;           // repetitions so far that limits may bound
   LimitedRepetitions limited_;
   std::size_t at_ = 0;
   bool is_choice_ = false;  // at the top

@@ -425,5 +425,40 @@ TEST_F(GrammarRules, ExpressionsMeanWhatTheyMeanElsewhere) {
   }
 }
 
+// A character is in a class only if it is to ECMA-262's readers, to Python's and to Rust's: U+FEFF
+// is white space to the first alone, U+001F and U+0085 to others alone, an e with an accent is a
+// letter of words to the last two, and so are digits of other alphabets digits.
+TEST_F(GrammarRules, ClassesOfCharactersAreWhatAllReadersAgreeOn) {
+  struct Class {
+    const char* pattern;
+    std::vector<const char*> in;
+    std::vector<const char*> out;
+  };
+  const std::vector<Class> classes = {
+      {"\\s", {" ", "\n", "\u3000"}, {"\ufeff", "\x1f", "\u0085", "a"}},
+      {"\\S", {"a", "\u00e9", "\u8a9e"}, {"\ufeff", "\x1f", "\u0085", " "}},
+      {"[^\\s]", {"a", "\u00e9"}, {"\ufeff", "\x1f", "\u0085", " "}},
+      {"[^\\S]", {" ", "\u3000"}, {"\ufeff", "\x1f", "\u0085", "a"}},
+      {"\\w", {"a", "Z", "_", "7"}, {"\u00e9", "\u0663", "-"}},
+      {"\\W", {"-", " ", "\u2013"}, {"a", "\u00e9", "\u0663", "\u2460"}},
+      {"[^\\w]", {"-", "\u2013"}, {"a", "\u00e9", "\u0663"}},
+      {"[^\\W]", {"a", "_"}, {"\u00e9", "\u0663", "-"}},
+      {"\\d", {"0", "9"}, {"\u0663", "a"}},
+      {"\\D", {"a", "\u00e9", "\u8a9e", "\u2013"}, {"7", "\u0663"}},
+      {"[^\\d]", {"a", "\u00e9"}, {"7", "\u0663"}},
+      {"[\\s\\S]", {"a", " ", "\ufeff", "\u0663"}, {}},
+      {"[\\d\\D]", {"a", "\u0663"}, {}}};
+  for (const auto& [pattern, in, out] : classes) {
+    const auto compiled = demo_grammars().engine->compile(format_of(Kind::kRegex, pattern));
+    ASSERT_TRUE(compiled) << pattern << compiled.error().message();
+    for (const char* const text : in) {
+      EXPECT_TRUE(demo_grammars().accepts(**compiled, text)) << pattern << " '" << text << "'";
+    }
+    for (const char* const text : out) {
+      EXPECT_FALSE(demo_grammars().accepts(**compiled, text)) << pattern << " '" << text << "'";
+    }
+  }
+}
+
 }  // namespace
 }  // namespace kakeya::service
