@@ -1,20 +1,15 @@
 // kakeya serve: answers over HTTP.
 #include <fmt/format.h>
-#include <poll.h>
+#include <fmt/ranges.h>
 #include <signal.h>
-#include <unistd.h>
 
-#include <algorithm>
-#include <array>
-#include <cerrno>
 #include <chrono>
 #include <cmath>
 #include <cstdlib>
-#include <filesystem>
-#include <functional>
 #include <memory>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "cli/command.h"
 #include "cli/failure.h"
@@ -25,9 +20,13 @@
 #include "cli/terminal.h"
 #include "commands.h"
 #include "kakeya/engine.h"
+#include "kakeya/status_macros.h"
 #include "process_limits.h"
+#include "serve_models.h"
+#include "service/model_pool.h"
 #include "service/replica_name.h"
 #include "service/service.h"
+#include "stop_signals.h"
 #include "wire/anthropic/routes.h"
 #include "wire/grpc/grpc_server.h"
 #include "wire/http/http_server.h"
@@ -40,6 +39,7 @@ namespace kakeya::cli {
 namespace {
 
 struct ServeFlags {
+  ModelNames names;
   ModelFlags model;
   service::ServiceOptions service;
   wire::HttpOptions http;
@@ -55,64 +55,6 @@ struct ServeFlags {
   double session_ttl = 0.0;
 };
 
-// The end of a pipe that a signal writes to; -1: none. A handler can do little else.
-volatile int signal_pipe = -1;
-
-// The bytes that the handler writes to the pipe.
-constexpr char kStop = 0;
-constexpr char kReload = 1;
-constexpr char kDrain = 2;
-
-void on_signal(int signal) {
-  const int kept = errno;
-  const char byte = signal == SIGHUP ? kReload : signal == SIGTERM ? kDrain : kStop;
-  if (::write(signal_pipe, &byte, 1) < 0) errno = kept;
-}
-
-// From its making on SIGINT and SIGTERM are waited for instead of ending the program; the second
-// one of a kind ends it. So is SIGHUP, any number of times, where there is something to be read
-// anew: else it ends the program as it always did, when its terminal is closed for example.
-class Signals {
- public:
-  explicit Signals(bool reloads) {
-    if (::pipe(ends_.data()) != 0) return;
-    signal_pipe = ends_[1];
-    struct sigaction action = {};
-    action.sa_handler = on_signal;
-    action.sa_flags = static_cast<int>(SA_RESETHAND);
-    for (const int signal : {SIGINT, SIGTERM}) ::sigaction(signal, &action, nullptr);
-    action.sa_flags = SA_RESTART;
-    if (reloads) ::sigaction(SIGHUP, &action, nullptr);
-  }
-  Signals(const Signals&) = delete;
-  Signals& operator=(const Signals&) = delete;
-
-  bool works() const { return ends_[0] >= 0; }
-  // The next one.
-  char wait() const {
-    char byte = kStop;
-    while (::read(ends_[0], &byte, 1) < 0 && errno == EINTR) {
-    }
-    return byte;
-  }
-  // True if there is one within `milliseconds`, for wait().
-  bool wait_for(int milliseconds) const {
-    pollfd end = {.fd = ends_[0], .events = POLLIN, .revents = 0};
-    return ::poll(&end, 1, milliseconds) > 0;
-  }
-
- private:
-  std::array<int, 2> ends_ = {-1, -1};
-};
-
-// The name that a model was asked for by, or the last folder's or file's: what people call it.
-std::string name_of_model(const std::string& asked, const std::string& model) {
-  if (!asked.empty() && asked != model) return asked;
-  std::filesystem::path path = std::filesystem::path(model).lexically_normal();
-  if (path.filename().empty()) path = path.parent_path();
-  return path.filename() == "." ? "model" : path.filename().string();
-}
-
 // The line goes into the file that --keys names, the key to whom it is for.
 int make_key(const std::string& name) {
   const auto made = wire::make_key(name);
@@ -123,11 +65,16 @@ int make_key(const std::string& name) {
   return kExitOk;
 }
 
-void print_welcome(const wire::HttpServer& http, const ServeFlags& flags) {
+void print_welcome(const wire::HttpServer& http,
+                   const service::ModelPool& models,
+                   const ServeFlags& flags) {
   const wire::HttpOptions& options = flags.http;
   const bool is_file = !options.socket_path.empty();
-  const std::string& model = flags.service.model_name;
-  print("{} serves {}: {} as OpenAI's clients do. Ctrl-C stops it.\n\n", http.address(), model,
+  std::vector<std::string> names;
+  for (const service::ModelStatus& model : models.list()) names.push_back(model.name);
+  const std::string& model = names.front();
+  print("{} serves {}: {} as OpenAI's clients do. Ctrl-C stops it.\n\n", http.address(),
+        fmt::format("{}", fmt::join(names, ", ")),
         is_file ? "ask" : "open it in a browser, or ask");
   std::string how;
   if (is_file) how += " --unix-socket " + options.socket_path;
@@ -157,33 +104,56 @@ void print_grpc(const wire::GrpcServer& grpc) {
   flush_output();
 }
 
-// Waits while `waits` says so, for at most so long; false if a signal ended it.
-bool wait_while(const Signals& signals, double seconds, const std::function<bool()>& waits) {
-  constexpr int kLook = 20;  // milliseconds
-  const auto end = std::chrono::steady_clock::now() + std::chrono::duration<double>(seconds);
-  while (waits() && std::chrono::steady_clock::now() < end) {
-    if (signals.wait_for(kLook) && signals.wait() != kReload) return false;
-  }
-  return true;
-}
-
 // Lets load balancers see that the server goes, then what is being answered come to its end.
-void drain(service::Service& service, const Signals& signals, const ServeFlags& flags) {
-  service.announce_drain();
-  if (!wait_while(signals, flags.drain_delay, [] { return true; })) return;
-  service.drain();
-  if (service.is_answering()) note("answering what was asked");
-  wait_while(signals, flags.drain_seconds, [&] { return service.is_answering(); });
+void drain(service::ServerState& server, const Signals& signals, const ServeFlags& flags) {
+  server.announce_drain();
+  if (!signals.wait_while(flags.drain_delay, [] { return true; })) return;
+  server.drain();
+  if (server.is_answering()) note("answering what was asked");
+  signals.wait_while(flags.drain_seconds, [&] { return server.is_answering(); });
 }
 
-int serve(ServeFlags& flags) {
-  give_memory_back();
-  raise_descriptor_limit();
-  ::signal(SIGPIPE, SIG_IGN);  // who reads --log - may go
-  if (!flags.new_key.empty()) return make_key(flags.new_key);
-  const auto draft_length = parse_draft_length(flags.draft_length);
-  if (!draft_length) return report(draft_length.error());
-  flags.service.draft_length = *draft_length;
+// The models that answer: one that is there all the time, or several that come and go.
+struct Models {
+  std::shared_ptr<Engine> engine = {};
+  std::unique_ptr<service::Service> service = {};  // null: several
+  SeveralModels several = {};
+  std::unique_ptr<service::ModelPool> one = {};
+
+  service::ModelPool& pool() const { return one != nullptr ? *one : *several.pool; }
+};
+
+Result<Models> open_one(ServeFlags& flags) {
+  if (!flags.names.models.empty()) flags.model.model = flags.names.models.front();
+  KAKEYA_ASSIGN_OR_RETURN(const EngineOptions options, engine_options(flags.model));
+  if (flags.service.model_name.empty()) {
+    flags.service.model_name = name_of_model(flags.model.model, options.model_dir);
+  }
+  flags.service.aliases = flags.names.aliases;
+  Models models;
+  KAKEYA_ASSIGN_OR_RETURN(models.engine, open_engine(flags.model));
+  const ChatMessage greeting = {.role = "user", .content = "Hello."};
+  if (const auto chat = models.engine->apply_chat_template({&greeting, 1}); !chat) {
+    note("conversations will be refused: " + with_flags(chat.error().message()));
+  }
+  KAKEYA_ASSIGN_OR_RETURN(models.service, service::Service::create(*models.engine, flags.service));
+  models.one = std::make_unique<service::ModelPool>(*models.service);
+  return models;
+}
+
+Result<Models> open_several(ServeFlags& flags) {
+  if (!flags.grpc.address.empty()) {
+    return Unexpected(
+        Error(StatusCode::kUnimplemented, "--grpc: expected with one model, got several"));
+  }
+  Models models;
+  KAKEYA_ASSIGN_OR_RETURN(models.several, open_models(flags.names, flags.model, flags.service));
+  return models;
+}
+
+// Takes over what flags say, as far as it is not one value. Errors: of what cannot be.
+Status settle(ServeFlags& flags) {
+  KAKEYA_ASSIGN_OR_RETURN(flags.service.draft_length, parse_draft_length(flags.draft_length));
   flags.service.log_level = flags.log_level == "debug"  ? service::LogLevel::kDebug
                             : flags.log_level == "info" ? service::LogLevel::kInfo
                                                         : service::LogLevel::kWarn;
@@ -197,13 +167,6 @@ int serve(ServeFlags& flags) {
   if (name.empty()) {
     name = service::default_replica_name(flags.http.socket_path.empty() ? flags.http.port : 0);
   }
-  // Rather now than when the model is loaded.
-  if (const Status sound = wire::HttpServer::check(flags.http); !sound)
-    return report(sound.error());
-  if (const Status sound = check_grpc(flags.grpc); !sound) return report(sound.error());
-  if (const Status sound = service::Service::check(flags.service); !sound) {
-    return report(sound.error());
-  }
   // Without keys everybody is one.
   if (flags.http.keys_file.empty()) flags.service.shared_prompt_cache = true;
   // Sessions come back with their keys and values.
@@ -214,52 +177,60 @@ int serve(ServeFlags& flags) {
   }
   // Each request takes what its own text needs, not what the longest would.
   flags.model.grow = true;
-  auto options = engine_options(flags.model);
-  if (!options) return report(options.error());
-  if (flags.service.model_name.empty()) {
-    flags.service.model_name = name_of_model(flags.model.model, options->model_dir);
-  }
-  const bool reloads = !flags.service.log_file.empty() || !flags.http.keys_file.empty();
-  if (reloads) ::signal(SIGHUP, SIG_IGN);  // while the model is loaded
-  auto engine = open_engine(flags.model);
-  if (!engine) return report(engine.error());
-  const Signals signals(reloads);
-  if (!signals.works()) {
-    return report(Error(StatusCode::kResourceExhausted, "no pipe is to be had for signals"));
-  }
-  const ChatMessage greeting = {.role = "user", .content = "Hello."};
-  if (const auto chat = (*engine)->apply_chat_template({&greeting, 1}); !chat) {
-    note("conversations will be refused: " + with_flags(chat.error().message()));
-  }
-  auto service = service::Service::create(**engine, flags.service);
-  if (!service) return report(service.error());
+  // Rather now than when the model is loaded.
+  KAKEYA_TRY(wire::HttpServer::check(flags.http));
+  KAKEYA_TRY(check_grpc(flags.grpc));
+  return service::ServerState::check(flags.service);
+}
+
+// Answers until a signal ends it.
+int answer(Models& models, const Signals& signals, const ServeFlags& flags) {
   const wire::Dialect openai = openai::dialect();
   auto http = wire::HttpServer::start(
-      **service, flags.http,
+      models.pool(), flags.http,
       {openai, anthropic::dialect(), ollama::dialect(), sessions::dialect(openai.error_body)});
   if (!http) return report(http.error());
   std::unique_ptr<wire::GrpcServer> grpc;
   if (!flags.grpc.address.empty()) {
-    auto started = wire::GrpcServer::start(**service, flags.grpc, (*http)->access());
+    auto started = wire::GrpcServer::start(*models.service, flags.grpc, (*http)->access());
     if (!started) return report(started.error());
     grpc = std::move(*started);
   }
-  print_welcome(**http, flags);
+  print_welcome(**http, models.pool(), flags);
   if (grpc != nullptr) print_grpc(*grpc);
-  char signal = kReload;
-  while ((signal = signals.wait()) == kReload) {
+  Signal signal = Signal::kReload;
+  while ((signal = signals.wait()) == Signal::kReload) {
     if (const Status reloaded = (*http)->reload(); !reloaded) report(reloaded.error());
   }
-  if (signal == kDrain) drain(**service, signals, flags);
+  if (signal == Signal::kDrain) drain(models.pool().server(), signals, flags);
   note("stopping");
   (*http)->stop();
   if (grpc != nullptr) grpc->stop(kGrpcGrace);
-  if ((*service)->planner().is_compiling()) {
+  return kExitOk;
+}
+
+int serve(ServeFlags& flags) {
+  give_memory_back();
+  raise_descriptor_limit();
+  ::signal(SIGPIPE, SIG_IGN);  // who reads --log - may go
+  if (!flags.new_key.empty()) return make_key(flags.new_key);
+  if (const Status settled = settle(flags); !settled) return report(settled.error());
+  const bool reloads = !flags.service.log_file.empty() || !flags.http.keys_file.empty();
+  if (reloads) ::signal(SIGHUP, SIG_IGN);  // while the model is loaded
+  auto models = flags.names.are_several() ? open_several(flags) : open_one(flags);
+  if (!models) return report(models.error());
+  const Signals signals(reloads);
+  if (!signals.works()) {
+    return report(Error(StatusCode::kResourceExhausted, "no pipe is to be had for signals"));
+  }
+  const int exit_code = answer(*models, signals, flags);
+  if (models->pool().is_compiling()) {
     // Nobody waits for that grammar any more.
     flush_output();
-    std::_Exit(kExitOk);
+    models->several.sessions.reset();
+    std::_Exit(exit_code);
   }
-  return kExitOk;
+  return exit_code;
 }
 
 void add_log_flags(CLI::App& command, ServeFlags& flags) {
@@ -405,7 +376,8 @@ void add_serve_command(CLI::App& app, int& exit_code) {
       "serve", "Answer over HTTP: a page for browsers, and what OpenAI's clients ask");
   auto flags = std::make_shared<ServeFlags>();
   service::ServiceOptions& service_options = flags->service;
-  add_leading_flags(*command, flags->model, true);
+  add_model_names(*command, flags->names);
+  add_memory_flags(*command, flags->model);
   add_pull_flag(*command, flags->model.pull);
   add_access_flags(*command, *flags);
   add_log_flags(*command, *flags);

@@ -78,12 +78,7 @@ void add_restore_flags(CLI::App& command, ModelFlags& flags) {
               "How the codes of restored rows are stored; types as above");
 }
 
-void add_engine_sources(CLI::App& command, ModelFlags& flags, bool by_position = false) {
-  command
-      .add_option(by_position ? "-m,--model,model" : "-m,--model", flags.model,
-                  "Model folder, GGUF file, or name that `kakeya models` lists (default: the demo "
-                  "model)")
-      ->type_name("DIR");
+void add_memory_flag(CLI::App& command, ModelFlags& flags) {
   command
       .add_option(
           "--memory", flags.memory,
@@ -91,6 +86,15 @@ void add_engine_sources(CLI::App& command, ModelFlags& flags, bool by_position =
           "as 0.5 (default: what is left). run makes its session fit, see docs/memory.md, and "
           "prints the plan; other commands refuse")
       ->type_name("BYTES");
+}
+
+void add_engine_sources(CLI::App& command, ModelFlags& flags, bool by_position = false) {
+  command
+      .add_option(by_position ? "-m,--model,model" : "-m,--model", flags.model,
+                  "Model folder, GGUF file, or name that `kakeya models` lists (default: the demo "
+                  "model)")
+      ->type_name("DIR");
+  add_memory_flag(command, flags);
 }
 
 void add_context_flag(CLI::App& command, ModelFlags& flags) {
@@ -137,6 +141,11 @@ CLI::Option* add_pull_flag(CLI::App& command, bool& pull) {
 
 void add_leading_flags(CLI::App& command, ModelFlags& flags, bool by_position) {
   add_engine_sources(command, flags, by_position);
+  add_context_flag(command, flags);
+}
+
+void add_memory_flags(CLI::App& command, ModelFlags& flags) {
+  add_memory_flag(command, flags);
   add_context_flag(command, flags);
 }
 

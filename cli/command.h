@@ -67,9 +67,11 @@ struct ModelFlags {
   std::string prompt_cache_dir_bytes;  // empty: the engine's default
 };
 // --model, --memory and --ctx, for commands whose help begins with what everybody needs. Before the
-// functions below, which leave them out then. `by_position`: `kakeya serve DIR` names the model,
+// functions below, which leave them out then. `by_position`: `kakeya inspect DIR` names the model,
 // too.
 void add_leading_flags(CLI::App& command, ModelFlags& flags, bool by_position = false);
+// The last two, for a command that has a --model of its own.
+void add_memory_flags(CLI::App& command, ModelFlags& flags);
 // --pull, for commands that people start by hand.
 CLI::Option* add_pull_flag(CLI::App& command, bool& pull);
 // Which model and how it is run.

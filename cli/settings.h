@@ -1,17 +1,39 @@
-// Values of a command's flags from elsewhere than the command line: environment and a file.
+// Values of a command's flags from elsewhere than the command line: environment and files.
 #pragma once
 
 #include <string>
+#include <vector>
 
 #include "cli/command.h"
 
 namespace kakeya::cli {
+
+// A value of a flag in a file.
+struct Setting {
+  std::string name;  // of the flag: "tls-cert"
+  std::vector<std::string> values;
+  std::string place;  // for messages: "FILE:LINE"
+};
+
+// A table of a file: [NAME] and what follows.
+struct SettingsTable {
+  std::string name;
+  std::vector<Setting> settings;
+  std::string place;
+};
+
+// The tables of a file in TOML, in its order. Throws CLI::ParseError with one line, which says
+// where.
+std::vector<SettingsTable> read_tables(const std::string& file);
 
 // Gives each flag of `command` that the command line leaves open the value of the environment's
 // PREFIX_FLAG (--tls-cert: PREFIX_TLS_CERT), else of `file`, in TOML (tls-cert = "cert.pem");
 // empty: no file. Flags of the group kNotSettings are for the command line alone. Throws
 // CLI::ParseError with one line, which says where the value comes from: main() prints it.
 void take_settings(CLI::App& command, const std::string& prefix, const std::string& file);
+
+// Gives flags of `command` the values of a table. Throws as take_settings().
+void take_table(CLI::App& command, const SettingsTable& table);
 
 // Group of flags in --help.
 inline constexpr const char* kNotSettings = "On the command line alone";

@@ -123,15 +123,19 @@ std::uint64_t random_seed() {
   return (std::uint64_t{random()} << 32) | random();
 }
 
-Outcome<void> check_model(std::string_view served, std::string_view asked) {
-  if (asked.empty() || asked == served) return {};
+Refusal unknown_model(std::string_view known, std::string_view asked) {
   constexpr std::size_t kMost = 60;
-  return tl::unexpected(
-      Refusal{.status = StatusCode::kNotFound,
-              .message = fmt::format("model: expected {}, got '{}{}'", served,
-                                     asked.substr(0, kMost), asked.size() > kMost ? "..." : ""),
-              .parameter = "model",
-              .code = "model_not_found"});
+  return {.status = StatusCode::kNotFound,
+          .message = fmt::format("model: expected {}, got '{}{}'", known, asked.substr(0, kMost),
+                                 asked.size() > kMost ? "..." : ""),
+          .parameter = "model",
+          .code = "model_not_found"};
+}
+
+Outcome<void> check_model(const ServiceOptions& options, std::string_view asked) {
+  if (asked.empty() || asked == options.model_name) return {};
+  if (std::ranges::find(options.aliases, asked) != options.aliases.end()) return {};
+  return tl::unexpected(unknown_model(options.model_name, asked));
 }
 
 std::int64_t context_of(const Engine& engine) {

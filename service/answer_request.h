@@ -14,6 +14,7 @@
 #include "kakeya/scheduler.h"
 #include "service/answer_plan.h"
 #include "service/refusal.h"
+#include "service/service_options.h"
 
 namespace kakeya::service {
 
@@ -88,9 +89,12 @@ struct AnswerRequest {
   }
 };
 
+// The refusal of a request for a model that is not served; `known` names those that are.
+Refusal unknown_model(std::string_view known, std::string_view asked);
+
 // Fails if a request means another model than the one that is served; an empty name means the
 // served one.
-Outcome<void> check_model(std::string_view served, std::string_view asked);
+Outcome<void> check_model(const ServiceOptions& options, std::string_view asked);
 
 // Tokens of the default session's context.
 std::int64_t context_of(const Engine& engine);

@@ -6,12 +6,7 @@
 
 namespace kakeya::service {
 
-Outcome<EmbeddingTexts> encode_texts(const Engine& engine,
-                                     std::string_view model_name,
-                                     const EmbeddingRequest& request) {
-  if (auto known = check_model(model_name, request.model); !known) {
-    return tl::unexpected(std::move(known).error());
-  }
+Outcome<EmbeddingTexts> encode_texts(const Engine& engine, const EmbeddingRequest& request) {
   EmbeddingTexts texts;
   for (const RawPrompt& input : request.inputs) {
     auto ids = input.ids.empty()

@@ -30,10 +30,8 @@ struct EmbeddingTexts {
   std::int64_t tokens = 0;  // of all
 };
 
-// Encodes all texts before the first one is run. Errors: as check_model() and encode_text();
-// kInvalidArgument for more than kMostEmbeddingTokens.
-Outcome<EmbeddingTexts> encode_texts(const Engine& engine,
-                                     std::string_view model_name,
-                                     const EmbeddingRequest& request);
+// Encodes all texts before the first one is run. Errors: as encode_text(); kInvalidArgument for
+// more than kMostEmbeddingTokens.
+Outcome<EmbeddingTexts> encode_texts(const Engine& engine, const EmbeddingRequest& request);
 
 }  // namespace kakeya::service

@@ -5,6 +5,7 @@
 #include <prometheus/text_serializer.h>
 
 #include <algorithm>
+#include <iterator>
 #include <limits>
 #include <string>
 #include <string_view>
@@ -120,16 +121,34 @@ const prometheus::Histogram::BucketBoundaries kGapBuckets = {
 
 }  // namespace
 
-Metrics::Metrics(std::string model_name)
-    : model_name_(std::move(model_name)),
-      responses_(&prometheus::BuildCounter()
+HttpCounts::HttpCounts()
+    : responses_(&prometheus::BuildCounter()
                       .Name("kakeya_http_responses_total")
                       .Help("Responses begun, by HTTP status")
                       .Register(registry_)),
       requests_(&prometheus::BuildCounter()
                      .Name("kakeya_http_requests_total")
                      .Help("Requests let in, by the name of their key")
-                     .Register(registry_)),
+                     .Register(registry_)) {}
+
+void HttpCounts::count_response(unsigned status) {
+  responses_->Add({{"status", std::to_string(status)}}).Increment();
+}
+
+void HttpCounts::count_request(const std::string& key_name) {
+  requests_->Add({{"key", key_name}}).Increment();
+}
+
+MetricFamilies HttpCounts::collect(std::uint64_t lost_log_lines) const {
+  MetricFamilies families = registry_.Collect();
+  families.push_back(
+      family_of("kakeya_log_lines_lost_total", "Lines of the log that were dropped or not written",
+                MetricType::Counter, metric_of(static_cast<double>(lost_log_lines))));
+  return families;
+}
+
+Metrics::Metrics(std::string model_name)
+    : model_name_(std::move(model_name)),
       first_token_(&prometheus::BuildHistogram()
                         .Name(kFirstTokenSeconds)
                         .Help("From a request's arrival to its first token")
@@ -141,19 +160,11 @@ Metrics::Metrics(std::string model_name)
                 .Register(registry_)
                 .Add({}, kGapBuckets)) {}
 
-void Metrics::count_response(unsigned status) {
-  responses_->Add({{"status", std::to_string(status)}}).Increment();
-}
-
-void Metrics::count_request(const std::string& key_name) {
-  requests_->Add({{"key", key_name}}).Increment();
-}
-
-std::string Metrics::text(const SchedulerStatistics& scheduler,
-                          const Footprint& memory,
-                          const PromptCacheStatistics& cache,
-                          const ServerCounts& server) const {
-  std::vector<MetricFamily> families = registry_.Collect();
+MetricFamilies Metrics::collect(const SchedulerStatistics& scheduler,
+                                const Footprint& memory,
+                                const PromptCacheStatistics& cache,
+                                const ServiceCounts& service) const {
+  MetricFamilies families = registry_.Collect();
   const auto gauge = [&](const char* name, const char* help, std::int64_t value) {
     families.push_back(
         family_of(name, help, MetricType::Gauge, metric_of(static_cast<double>(value))));
@@ -201,23 +212,47 @@ std::string Metrics::text(const SchedulerStatistics& scheduler,
   counter("kakeya_prompt_cache_disk_dropped_total",
           "Texts of the prefix cache that were given up before they were written",
           cache.disk_dropped);
-  counter("kakeya_log_lines_lost_total", "Lines of the log that were dropped or not written",
-          static_cast<std::int64_t>(server.lost_log_lines));
   counter("kakeya_stalls_total", "Passes that took longer than the watchdog's limit",
-          server.stalls);
-  gauge("kakeya_sessions", "Sessions that are open", server.sessions);
+          service.stalls);
+  gauge("kakeya_sessions", "Sessions that are open", service.sessions);
   counter("kakeya_sessions_expired_total", "Sessions that ended because nobody used them",
-          server.expired_sessions);
+          service.expired_sessions);
   gauge("kakeya_damaged_databases", "Databases, of sessions and of responses, found damaged",
-        server.damaged_databases);
+        service.damaged_databases);
   gauge("kakeya_memory_limit_bytes", "Most bytes of the memory where keys and values lie",
         static_cast<std::int64_t>(std::min<std::uint64_t>(
-            server.memory_limit, std::numeric_limits<std::int64_t>::max())));
+            service.memory_limit, std::numeric_limits<std::int64_t>::max())));
   families.push_back(memory_family(memory));
   families.push_back(rounds_family(scheduler));
-  add_vllm_families(model_name_, scheduler, cache, kv_cache_usage(memory, server.memory_limit),
+  add_vllm_families(model_name_, scheduler, cache, kv_cache_usage(memory, service.memory_limit),
                     families);
-  return prometheus::TextSerializer().Serialize(families);
+  return families;
+}
+
+void label_families(const std::string& model_name, MetricFamilies& families) {
+  const auto is_name = [](const ClientMetric::Label& label) { return label.name == "model_name"; };
+  for (MetricFamily& family : families) {
+    for (ClientMetric& metric : family.metric) {
+      if (std::ranges::none_of(metric.label, is_name)) {
+        metric.label.push_back({"model_name", model_name});
+      }
+    }
+  }
+}
+
+std::string metrics_text(std::vector<MetricFamilies> parts) {
+  MetricFamilies all;
+  for (MetricFamilies& part : parts) {
+    for (MetricFamily& family : part) {
+      const auto same = std::ranges::find(all, family.name, &MetricFamily::name);
+      if (same == all.end()) {
+        all.push_back(std::move(family));
+      } else {
+        std::ranges::move(family.metric, std::back_inserter(same->metric));
+      }
+    }
+  }
+  return prometheus::TextSerializer().Serialize(all);
 }
 
 }  // namespace kakeya::service

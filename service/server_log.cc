@@ -261,6 +261,7 @@ nlohmann::ordered_json RequestRecord::details() const {
                                  {"route", route_},   {"status", status},
                                  {"end", end},        {"total_ms", milliseconds(total_seconds_)}};
   if (!trace_id.empty()) json["trace_id"] = trace_id;
+  if (!model.empty()) json["model"] = model;
   if (!not_enforced.empty()) json["not_enforced"] = not_enforced;
   if (!is_answer) return json;
   json["prompt_tokens"] = prompt_tokens;

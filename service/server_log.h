@@ -81,6 +81,7 @@ class RequestRecord {
   void fail(StatusCode why);  // how an answer ended that was not whole
   void finish();              // nothing more is done for it
   std::string id = {};
+  std::string model = {};  // that answers, of several; empty: there is one
   Client client;
   std::string not_enforced = {};  // of the answer's form; empty: nothing
   std::string trace_id = {};      // of the trace that the request is a part of (W3C Trace Context)

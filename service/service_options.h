@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include "kakeya/scheduler.h"
 #include "service/sessions/sessions_options.h"
@@ -14,8 +15,9 @@ namespace kakeya::service {
 enum class LogLevel : std::uint8_t { kDebug, kInfo, kWarn };
 
 struct ServiceOptions {
-  std::string model_name = {};     // what requests call the model
-  std::int64_t draft_length = -1;  // of every request: kAutoDraftLength
+  std::string model_name = {};            // what requests call the model
+  std::vector<std::string> aliases = {};  // further names that they may call it
+  std::int64_t draft_length = -1;         // of every request: kAutoDraftLength
   SchedulerOptions scheduler = {};
   std::string log_file = {};             // ServerLog::open(); empty: none, "-": standard output
   LogLevel log_level = LogLevel::kInfo;  // lines below are left out

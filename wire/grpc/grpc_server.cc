@@ -136,7 +136,8 @@ Status Server::listen(const GrpcOptions& options) {
 void Server::watch_health() {
   std::unique_lock lock(mutex_);
   do {
-    server_->GetHealthCheckService()->SetServingStatus(service_.health().is_well());
+    server_->GetHealthCheckService()->SetServingStatus(service_.health().is_well() &&
+                                                       !service_.server().has_announced_drain());
   } while (!changed_.wait_for(lock, kHealthPause, [this] { return stopping_; }));
 }
 

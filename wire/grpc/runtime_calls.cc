@@ -100,11 +100,12 @@ grpc::Status RuntimeCalls::answer(grpc::ServerContext& context,
                                   const char* what,
                                   bool takes_work,
                                   const Answer& answer) {
-  const service::Answering answering(service_);
+  service::ServerState& server = service_.server();
+  const service::Answering answering(server);
   service::RequestRecord record(
-      service_.log(), {.address = access_.proxies().client_of(
-                           address_of(context.peer()), joined_metadata(context, "forwarded"),
-                           joined_metadata(context, "x-forwarded-for"))});
+      server.log(), {.address = access_.proxies().client_of(
+                         address_of(context.peer()), joined_metadata(context, "forwarded"),
+                         joined_metadata(context, "x-forwarded-for"))});
   record.begin(what);
   record.id = random_id("call-");
   record.trace_id = service::trace_id_of(metadata_of(context, "traceparent"));
@@ -118,8 +119,8 @@ grpc::Status RuntimeCalls::answer(grpc::ServerContext& context,
     record.finish();
     return denied(let_in.error());
   }
-  if (!client.key.empty()) service_.metrics().count_request(client.key);
-  Outcome<void> answered = takes_work && service_.is_draining()
+  if (!client.key.empty()) server.counts().count_request(client.key);
+  Outcome<void> answered = takes_work && server.is_draining()
                                ? tl::unexpected(Refusal{.status = StatusCode::kUnavailable,
                                                         .message = "the server is shutting down"})
                                : answer(client.name());

@@ -77,8 +77,8 @@ std::string keep_session(Exchange& exchange,
     if (!ended) kept = tl::unexpected(ended.error());
   }
   if (kept) return {};
-  exchange.service().log().add(service::LogLevel::kWarn, "a session was not kept",
-                               {{"id", exchange.record()->id}, {"why", kept.error().message}});
+  exchange.server().log().add(service::LogLevel::kWarn, "a session was not kept",
+                              {{"id", exchange.record()->id}, {"why", kept.error().message}});
   return kept.error().message;
 }
 
@@ -224,7 +224,7 @@ service::Outcome<PreparedAnswer> prepare(Exchange& exchange,
                                          const service::AnswerRequest& wish,
                                          std::string_view id_prefix) {
   service::Service& service = exchange.service();
-  const auto known = service::check_model(service.options().model_name, wish.model);
+  const auto known = service::check_model(service.options(), wish.model);
   if (!known) return tl::unexpected(known.error());
   const auto allowed = check_priority(exchange.client(), wish.priority);
   if (!allowed) return tl::unexpected(allowed.error());
@@ -258,7 +258,7 @@ service::Outcome<PreparedAnswer> prepare(Exchange& exchange,
 service::Outcome<std::int64_t> count_prompt(Exchange& exchange,
                                             const service::AnswerRequest& wish) {
   const service::Service& service = exchange.service();
-  const auto known = service::check_model(service.options().model_name, wish.model);
+  const auto known = service::check_model(service.options(), wish.model);
   if (!known) return tl::unexpected(known.error());
   const auto requests = service::make_requests(service.engine(), wish, 0);
   if (!requests) return tl::unexpected(requests.error());
@@ -294,9 +294,11 @@ bool embed(Exchange& exchange,
            const service::EmbeddingRequest& wish,
            const std::function<std::string(const Embedded&)>& write) {
   service::Service& service = exchange.service();
+  const auto known = service::check_model(service.options(), wish.model);
+  if (!known) return exchange.refuse(known.error());
   const auto allowed = check_priority(exchange.client(), wish.priority);
   if (!allowed) return exchange.refuse(allowed.error());
-  auto texts = service::encode_texts(service.engine(), service.options().model_name, wish);
+  auto texts = service::encode_texts(service.engine(), wish);
   if (!texts) return exchange.refuse(texts.error());
   exchange.record()->prompt_tokens = texts->tokens;
   std::vector<Request> requests;

@@ -102,8 +102,8 @@ bool Connection::shake_hands() {
       [&](Completion done) { tls->async_handshake(asio::ssl::stream_base::server, done); });
   end_idle();
   if (failure && !stopping_) {
-    site_.service.log().add(service::LogLevel::kWarn, "handshake failed",
-                            {{"peer", peer_}, {"reason", failure.message()}});
+    site_.models.server().log().add(service::LogLevel::kWarn, "handshake failed",
+                                    {{"peer", peer_}, {"reason", failure.message()}});
   }
   return !failure && !stopping_;
 }
@@ -136,7 +136,7 @@ bool Connection::read_and_answer(Exchange& exchange) {
   if (stopping_) return false;
   answering_ = true;
   exchange.take(parser.release());
-  const service::Answering answering(site_.service);
+  const service::Answering answering(site_.models.server());
   return dispatch(exchange);
 }
 

@@ -11,6 +11,7 @@
 #include "base/random_id.h"
 #include "service/trace_context.h"
 #include "wire/http/http_status.h"
+#include "wire/http/json_parts.h"
 #include "wire/http/page.h"
 #include "wire/http/request_text.h"
 
@@ -66,7 +67,7 @@ Exchange::Exchange(const Site& site,
       stopping_(stopping),
       watch_(loop, stream),
       ping_timer_(loop.context()),
-      record_(std::make_shared<service::RequestRecord>(site.service.log(),
+      record_(std::make_shared<service::RequestRecord>(site.models.server().log(),
                                                        service::Client{.address = peer})),
       found_(site.routes.find({})) {}
 
@@ -96,9 +97,9 @@ bool Exchange::admit(const HttpFields& fields, bool keep_alive) {
   if (!needs_no_key(fields, path_, route)) {
     const auto known = check_key(site_.access, fields, client);
     if (!known) return deny(known.error());
-    if (!client.key.empty()) service().metrics().count_request(client.key);
+    if (!client.key.empty()) server().counts().count_request(client.key);
   }
-  const auto deadline = read_deadline(fields, service().options().request_timeout);
+  const auto deadline = read_deadline(fields, server().request_timeout());
   if (!deadline) return deny(deadline.error());
   deadline_ = *deadline;
   keep_alive_ = keep_alive;
@@ -130,6 +131,39 @@ bool Exchange::refuse_unreadable(ErrorCode failure) {
     refuse_with(400, {.message = "expected a request of HTTP/1.1, got something else"});
   }
   // Else the client has gone, or was too slow: nobody is there to be told.
+  return false;
+}
+
+std::string Exchange::asked_model() const {
+  for (auto& [name, value] : members_of(query_of(view_of(request_.target())))) {
+    if (name == "model") return value;
+  }
+  if (!site_.models.has_choice() || body().empty()) return {};
+  const auto body = parse_body(this->body());
+  if (!body || !body->is_object()) return {};  // which its reader refuses
+  const auto model = body->find("model");
+  return model != body->end() && model->is_string() ? model->get<std::string>() : std::string();
+}
+
+bool Exchange::choose_model() {
+  constexpr std::chrono::milliseconds kLook{10};
+  bool is_late = false;
+  bool is_watched = false;
+  auto used = site_.models.use(asked_model(), [&] {
+    if (!std::exchange(is_watched, true)) watch_.start();
+    wait(kLook);
+    is_late = deadline_ && std::chrono::steady_clock::now() > *deadline_;
+    return !is_late && !watch_.is_gone() && !stopping_;
+  });
+  if (is_watched) watch_.stop();
+  if (used) {
+    model_ = std::move(*used);
+    if (site_.models.has_choice()) record_->model = service().options().model_name;
+    return true;
+  }
+  if (watch_.is_gone()) return false;
+  if (is_late) used.error().status = StatusCode::kDeadlineExceeded;
+  refuse(used.error());
   return false;
 }
 
@@ -183,7 +217,7 @@ bool Exchange::reply(unsigned status,
                      std::string body,
                      const Headers& headers,
                      std::string_view content_type) {
-  service().metrics().count_response(status);
+  server().counts().count_response(status);
   record_->status = status;
   http::response<http::string_body> response(static_cast<http::status>(status), version_);
   set_common_fields(response);
@@ -204,7 +238,7 @@ bool Exchange::reply(unsigned status,
 bool Exchange::begin_events(const StreamForm& form) {
   ping_ = form.ping;
 
-  service().metrics().count_response(200);
+  server().counts().count_response(200);
   record_->status = 200;
   http::response<http::empty_body> response(http::status::ok, version_);
   // Before HTTP/1.1 there are no chunks: the answer ends with the connection.

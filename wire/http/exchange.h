@@ -13,9 +13,9 @@
 #include <utility>
 #include <vector>
 
+#include "service/model_pool.h"
 #include "service/refusal.h"
 #include "service/server_log.h"
-#include "service/service.h"
 #include "wire/http/access.h"
 #include "wire/http/admission.h"
 #include "wire/http/answer_writer.h"
@@ -29,7 +29,7 @@ namespace kakeya::wire {
 
 // The parts of a server that all connections share. They outlive the connections.
 struct Site {
-  service::Service& service;
+  service::ModelPool& models;
   const HttpOptions& options;
   Access& access;
   const RouteTable& routes;
@@ -66,7 +66,10 @@ class Exchange {
   bool keeps_alive() const { return keep_alive_ && !stopping_; }
 
   const Site& site() const { return site_; }
-  service::Service& service() const { return site_.service; }
+  service::ModelPool& models() const { return site_.models; }
+  service::ServerState& server() const { return site_.models.server(); }
+  // The model that the request is for, which choose_model() has found.
+  service::Service& service() const { return model_.service(); }
   const HttpRequest& request() const { return request_; }
   std::string_view body() const { return request_.body(); }
   std::string_view path() const { return path_; }
@@ -77,6 +80,11 @@ class Exchange {
   // Who asks, as far as admit() has found out.
   const service::Client& client() const { return record_->client; }
   const std::shared_ptr<service::RequestRecord>& record() const { return record_; }
+
+  // Finds the model that the request names, in `model` of its query or its body (the first one of
+  // the server if neither does), and waits until it is loaded. Returns whether a handler may go on;
+  // else the client has been told why not, or has gone.
+  bool choose_model();
 
   // Whole responses.
   bool reply(unsigned status,
@@ -112,7 +120,11 @@ class Exchange {
   // Sets the fields that every response has about the server and the connection.
   void set_common_fields(boost::beast::http::response_header<>& response) const;
 
+  // The name in the query or, where there are several models, in the body.
+  std::string asked_model() const;
+
   const Site& site_;
+  service::ModelPool::Use model_;  // while the request is answered
   Loop& loop_;
   ClientStream& stream_;
   const bool& stopping_;

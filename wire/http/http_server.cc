@@ -58,14 +58,16 @@ struct HttpServer::State {
     std::thread thread = {};
   };
 
-  State(service::Service& service,
+  State(std::unique_ptr<service::ModelPool> only,
+        service::ModelPool& models,
         HttpOptions chosen,
         std::shared_ptr<Access> who,
         std::vector<Dialect> dialects)
-      : options(std::move(chosen)),
+      : own_pool(std::move(only)),
+        options(std::move(chosen)),
         access(std::move(who)),
         routes(std::move(dialects)),
-        site{service, options, *access, routes} {}
+        site{models, options, *access, routes} {}
 
   void accept();
   // When there is no descriptor or no memory for a connection now: in a moment there may be.
@@ -75,8 +77,9 @@ struct HttpServer::State {
   void welcome(Socket socket);
   void remove_finished();
 
-  service::ServerLog& log() { return site.service.log(); }
+  service::ServerLog& log() { return site.models.server().log(); }
 
+  const std::unique_ptr<service::ModelPool> own_pool;  // of one model; null: somebody else's
   const HttpOptions options;
   const std::shared_ptr<Access> access;
   const RouteTable routes;
@@ -171,15 +174,32 @@ void HttpServer::State::remove_finished() {
 Result<std::unique_ptr<HttpServer>> HttpServer::start(service::Service& service,
                                                       const HttpOptions& options,
                                                       std::vector<Dialect> dialects) {
+  auto only = std::make_unique<service::ModelPool>(service);
+  service::ModelPool& models = *only;
+  return start(std::move(only), models, options, std::move(dialects));
+}
+
+Result<std::unique_ptr<HttpServer>> HttpServer::start(service::ModelPool& models,
+                                                      const HttpOptions& options,
+                                                      std::vector<Dialect> dialects) {
+  return start(nullptr, models, options, std::move(dialects));
+}
+
+Result<std::unique_ptr<HttpServer>> HttpServer::start(std::unique_ptr<service::ModelPool> only,
+                                                      service::ModelPool& models,
+                                                      const HttpOptions& options,
+                                                      std::vector<Dialect> dialects) {
   KAKEYA_ASSIGN_OR_RETURN(auto access, Access::open(options));
-  auto state = std::make_unique<State>(service, options, std::move(access), std::move(dialects));
+  auto state = std::make_unique<State>(std::move(only), models, options, std::move(access),
+                                       std::move(dialects));
   KAKEYA_TRY(state->listener.listen(options));
   State* shared = state.get();
   state->accept();
   state->thread = std::thread([shared] { shared->io.run(); });
   std::unique_ptr<HttpServer> server(new HttpServer(std::move(state)));
-  service.log().add(service::LogLevel::kInfo, "started",
-                    {{"address", server->address()}, {"model", service.options().model_name}});
+  const std::string first = models.list().front().name;
+  models.server().log().add(service::LogLevel::kInfo, "started",
+                            {{"address", server->address()}, {"model", first}});
   return server;
 }
 
@@ -234,7 +254,7 @@ void HttpServer::stop() {
     state_->retry.cancel();
   });
   state_->thread.join();
-  state_->site.service.stop();
+  state_->site.models.stop();
   for (const auto& slot : state_->slots) slot->connection.stop();
   for (const auto& slot : state_->slots) slot->thread.join();
   state_->slots.clear();

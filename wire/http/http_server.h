@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "kakeya/status.h"
+#include "service/model_pool.h"
 #include "service/service.h"
 #include "wire/http/http_options.h"
 #include "wire/http/routes.h"
@@ -18,8 +19,12 @@ class Access;
 // Thread-safe.
 class HttpServer {
  public:
-  // Listens and answers from here on, in each of the dialects. The service must outlive it. Errors:
+  // Listens and answers from here on, in each of the dialects. The models must outlive it. Errors:
   // as Access::open() and Listener::listen().
+  static Result<std::unique_ptr<HttpServer>> start(service::ModelPool& models,
+                                                   const HttpOptions& options,
+                                                   std::vector<Dialect> dialects);
+  // Answers for one model.
   static Result<std::unique_ptr<HttpServer>> start(service::Service& service,
                                                    const HttpOptions& options,
                                                    std::vector<Dialect> dialects);
@@ -43,12 +48,17 @@ class HttpServer {
   // Errors: the first of ServerLog::reopen() and Access::reload_keys(); what fails stays as it was.
   Status reload();
 
-  // Stops the service, then ends all connections. Returns when that is done: within seconds.
+  // Stops the models, then ends all connections. Returns when that is done: within seconds.
   void stop();
 
  private:
   struct State;
   explicit HttpServer(std::unique_ptr<State> state);
+  // `only`: the pool, if it is the server's own.
+  static Result<std::unique_ptr<HttpServer>> start(std::unique_ptr<service::ModelPool> only,
+                                                   service::ModelPool& models,
+                                                   const HttpOptions& options,
+                                                   std::vector<Dialect> dialects);
 
   std::unique_ptr<State> state_;
 };

@@ -3,7 +3,7 @@
 #include <string>
 
 #include "service/json_text.h"
-#include "service/service.h"
+#include "service/model_pool.h"
 #include "wire/http/exchange.h"
 
 namespace kakeya::wire {
@@ -18,37 +18,43 @@ bool reply_health(Exchange& exchange, const service::Health& health) {
 }
 
 bool serve_readiness(Exchange& exchange) {
-  return reply_health(exchange, exchange.service().health());
+  return reply_health(exchange, exchange.models().health());
 }
 
 bool serve_liveness(Exchange& exchange) {
-  return reply_health(exchange, exchange.service().liveness());
+  return reply_health(exchange, exchange.models().liveness());
 }
 
 bool serve_metrics(Exchange& exchange) {
-  return exchange.reply(200, exchange.service().metrics_text(), {}, "text/plain; version=0.0.4");
+  return exchange.reply(200, exchange.models().metrics_text(), {}, "text/plain; version=0.0.4");
 }
 
 }  // namespace
 
 std::span<const Route> operator_routes() {
-  static constexpr Route kRoutes[] = {
-      {.verb = verb::get,
-       .path = "/health",
-       .handle = serve_readiness,
-       .is_open = true,
-       .is_quiet = true},
-      {.verb = verb::get,
-       .path = "/readyz",
-       .handle = serve_readiness,
-       .is_open = true,
-       .is_quiet = true},
-      {.verb = verb::get,
-       .path = "/livez",
-       .handle = serve_liveness,
-       .is_open = true,
-       .is_quiet = true},
-      {.verb = verb::get, .path = "/metrics", .handle = serve_metrics, .is_quiet = true}};
+  static constexpr Route kRoutes[] = {{.verb = verb::get,
+                                       .path = "/health",
+                                       .handle = serve_readiness,
+                                       .is_open = true,
+                                       .is_quiet = true,
+                                       .needs_model = false},
+                                      {.verb = verb::get,
+                                       .path = "/readyz",
+                                       .handle = serve_readiness,
+                                       .is_open = true,
+                                       .is_quiet = true,
+                                       .needs_model = false},
+                                      {.verb = verb::get,
+                                       .path = "/livez",
+                                       .handle = serve_liveness,
+                                       .is_open = true,
+                                       .is_quiet = true,
+                                       .needs_model = false},
+                                      {.verb = verb::get,
+                                       .path = "/metrics",
+                                       .handle = serve_metrics,
+                                       .is_quiet = true,
+                                       .needs_model = false}};
   return kRoutes;
 }
 

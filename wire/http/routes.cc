@@ -118,11 +118,13 @@ bool dispatch(Exchange& exchange) {
                                      quoted(view_of(encoding))),
               .code = "unsupported_media_type"});
   }
-  if (verb == http::verb::post && exchange.service().is_draining()) {
+  if (verb == http::verb::post && exchange.server().is_draining()) {
     exchange.close_after();
     return exchange.refuse(
         {.status = StatusCode::kUnavailable, .message = "the server is shutting down"});
   }
+  // The client has been told, or has gone: its connection goes on if there is one.
+  if (route->needs_model && !exchange.choose_model()) return !exchange.watch().is_gone();
   return route->handle(exchange);
 }
 

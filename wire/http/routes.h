@@ -27,6 +27,7 @@ struct Route {
   bool is_open = false;         // needs no key
   bool is_quiet = false;        // is asked for all the time, which says little
   bool takes_any_type = false;  // of a body, from who is no page of another site
+  bool needs_model = true;      // a model is loaded for it; else it tells of all of them
 };
 
 // The routes that clients of one API ask for, and how it says what is wrong. A path may have a

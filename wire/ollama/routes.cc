@@ -9,7 +9,7 @@
 #include "kakeya/version.h"
 #include "service/answer_request.h"
 #include "service/json_text.h"
-#include "service/service.h"
+#include "service/model_pool.h"
 #include "wire/http/answering.h"
 #include "wire/http/exchange.h"
 #include "wire/ollama/answers_write.h"
@@ -37,11 +37,11 @@ std::int64_t context_of(const Exchange& exchange) {
   return service::context_of(exchange.service().engine());
 }
 
-// Without a question: the model is there all the time.
+// Without a question: by now the model is loaded.
 bool answer_load(Exchange& exchange, const service::AnswerRequest& wish, bool is_chat) {
-  const std::string& model = exchange.service().options().model_name;
-  const auto known = service::check_model(model, wish.model);
+  const auto known = service::check_model(exchange.service().options(), wish.model);
   if (!known) return exchange.refuse(known.error());
+  const std::string& model = exchange.service().options().model_name;
   ordered_json loaded = {{"model", model}, {"created_at", time_text()}};
   if (is_chat) {
     loaded["message"] = {{"role", "assistant"}, {"content", ""}};
@@ -100,58 +100,61 @@ ordered_json details_json() {
           {"parameter_size", ""}, {"quantization_level", ""}};
 }
 
-// The model that is there, with what is known of it.
-ordered_json model_json(const service::Service& service) {
-  const std::string& name = service.options().model_name;
-  return {{"name", name},
-          {"model", name},
-          {"modified_at", time_text(service.started())},
-          {"size", service.engine().footprint().reserved_bytes(MemoryClass::kWeights)},
-          {"digest", service.engine().model_fingerprint()},
+// A model with what is known of it.
+ordered_json model_json(const Exchange& exchange, const service::ModelStatus& model) {
+  return {{"name", model.name},
+          {"model", model.name},
+          {"modified_at", time_text(exchange.server().started())},
+          {"size", model.facts.weight_bytes},
+          {"digest", model.facts.fingerprint},
           {"details", details_json()}};
 }
 
 bool serve_models(Exchange& exchange) {
-  return exchange.reply(
-      200, json_text({{"models", ordered_json::array({model_json(exchange.service())})}}));
+  ordered_json list = ordered_json::array();
+  for (const service::ModelStatus& model : exchange.models().list()) {
+    list.push_back(model_json(exchange, model));
+  }
+  return exchange.reply(200, json_text({{"models", std::move(list)}}));
 }
 
-// As a model that stays: it expires in a hundred years.
+// Those that are loaded, as models that stay: they expire in a hundred years.
 bool serve_running(Exchange& exchange) {
   constexpr std::int64_t kForever = std::int64_t{100} * 365 * 24 * 3600;
-  const service::Service& service = exchange.service();
-  ordered_json model = model_json(service);
-  model["expires_at"] = time_text(service.started() + kForever);
-  model["size_vram"] = service.engine().backend_name() == "cpu" ? ordered_json(0) : model["size"];
-  model["context_length"] = service::context_of(service.engine());
-  return exchange.reply(200, json_text({{"models", ordered_json::array({std::move(model)})}}));
+  ordered_json list = ordered_json::array();
+  for (const service::ModelStatus& model : exchange.models().list()) {
+    if (model.state != service::ModelState::kLoaded) continue;
+    ordered_json json = model_json(exchange, model);
+    json["expires_at"] = time_text(exchange.server().started() + kForever);
+    json["size_vram"] = model.facts.is_on_device ? json["size"] : ordered_json(0);
+    json["context_length"] = model.facts.context;
+    list.push_back(std::move(json));
+  }
+  return exchange.reply(200, json_text({{"models", std::move(list)}}));
 }
 
 bool serve_model(Exchange& exchange) {
-  service::Service& service = exchange.service();
   const auto name = read_model_name(exchange.body());
   if (!name) return exchange.refuse(name.error());
-  const auto known = service::check_model(service.options().model_name, *name);
-  if (!known) return exchange.refuse(known.error());
+  const auto model = exchange.models().find(*name);
+  if (!model) return exchange.refuse(model.error());
+  const service::ModelFacts& facts = model->facts;
   ordered_json capabilities = ordered_json::array({"completion"});
-  if (service.planner().tool_format() != service::ToolFormat::kNone)
-    capabilities.push_back("tools");
-  if (service.planner().thought_markers()) capabilities.push_back("thinking");
+  if (facts.calls_tools) capabilities.push_back("tools");
+  if (facts.thinks) capabilities.push_back("thinking");
   const std::string family = kFamily;
-  const std::int64_t context = service::context_of(service.engine());
-  return exchange.reply(
-      200, json_text({{"modelfile", ""},
-                      {"parameters", ""},
-                      {"template", ""},
-                      {"details", details_json()},
-                      {"model_info",
-                       {{"general.architecture", family},
-                        {"general.name", service.options().model_name},
-                        {"general.context_length", context},
-                        {family + ".context_length", context},
-                        {family + ".embedding_length", service.engine().hidden_size()}}},
-                      {"capabilities", std::move(capabilities)},
-                      {"modified_at", time_text(service.started())}}));
+  return exchange.reply(200, json_text({{"modelfile", ""},
+                                        {"parameters", ""},
+                                        {"template", ""},
+                                        {"details", details_json()},
+                                        {"model_info",
+                                         {{"general.architecture", family},
+                                          {"general.name", model->name},
+                                          {"general.context_length", facts.context},
+                                          {family + ".context_length", facts.context},
+                                          {family + ".embedding_length", facts.hidden_size}}},
+                                        {"capabilities", std::move(capabilities)},
+                                        {"modified_at", time_text(exchange.server().started())}}));
 }
 
 bool serve_version(Exchange& exchange) {
@@ -163,18 +166,26 @@ bool serve_version(Exchange& exchange) {
 namespace {
 
 // Ollama's own documents show bodies as `curl -d` sends them.
-constexpr wire::Route post(std::string_view path, wire::Handler handle) {
-  return {.verb = verb::post, .path = path, .handle = handle, .takes_any_type = true};
+constexpr wire::Route post(std::string_view path, wire::Handler handle, bool needs_model = true) {
+  return {.verb = verb::post,
+          .path = path,
+          .handle = handle,
+          .takes_any_type = true,
+          .needs_model = needs_model};
+}
+
+constexpr wire::Route get(std::string_view path, wire::Handler handle) {
+  return {.verb = verb::get, .path = path, .handle = handle, .needs_model = false};
 }
 
 }  // namespace
 
 wire::Dialect dialect() {
   static constexpr wire::Route kRoutes[] = {
-      post("/api/chat", serve_chat),          post("/api/generate", serve_generate),
-      {verb::get, "/api/tags", serve_models}, {verb::get, "/api/ps", serve_running},
-      post("/api/show", serve_model),         {verb::get, "/api/version", serve_version},
-      post("/api/embed", serve_embed),        post("/api/embeddings", serve_embeddings)};
+      post("/api/chat", serve_chat),         post("/api/generate", serve_generate),
+      get("/api/tags", serve_models),        get("/api/ps", serve_running),
+      post("/api/show", serve_model, false), get("/api/version", serve_version),
+      post("/api/embed", serve_embed),       post("/api/embeddings", serve_embeddings)};
   return {kRoutes, error_json, "/api/"};
 }
 

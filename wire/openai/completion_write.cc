@@ -163,26 +163,35 @@ std::string error_json(const service::Refusal& refusal) {
                                {"code", text_or_null(refusal.code)}}}});
 }
 
-std::string model_json(std::string_view model_name, std::int64_t created, std::int64_t context) {
-  // The length of its context by the names that vLLM and OpenRouter have given it, and what
-  // Anthropic's clients read, whose route has the same name.
+std::string model_json(const service::ModelStatus& model, std::int64_t created) {
+  // The length of its context by the names that vLLM and OpenRouter have given it, the state by
+  // llama-server's, and what Anthropic's clients read, whose route has the same name.
+  const std::int64_t context = model.facts.context;
   return service::json_text(
-      {{"id", model_name},
+      {{"id", model.name},
        {"object", "model"},
        {"created", created},
        {"owned_by", "kakeya"},
-       {"max_model_len", context},
-       {"context_length", context},
+       {"max_model_len", context > 0 ? ordered_json(context) : ordered_json()},
+       {"context_length", context > 0 ? ordered_json(context) : ordered_json()},
+       {"aliases", model.aliases},
+       {"status", {{"value", service::model_state_name(model.state)}}},
        {"type", "model"},
-       {"display_name", model_name},
+       {"display_name", model.name},
        {"created_at",
         fmt::format("{:%Y-%m-%dT%H:%M:%SZ}", fmt::gmtime(static_cast<std::time_t>(created)))}});
 }
 
-std::string models_json(std::string_view model_name, std::int64_t created, std::int64_t context) {
-  const ordered_json page = {
-      {"object", "list"}, {"has_more", false}, {"first_id", model_name}, {"last_id", model_name}};
-  return with_member(page, "data", "[" + model_json(model_name, created, context) + "]");
+std::string models_json(const std::vector<service::ModelStatus>& models, std::int64_t created) {
+  const ordered_json page = {{"object", "list"},
+                             {"has_more", false},
+                             {"first_id", models.front().name},
+                             {"last_id", models.back().name}};
+  std::string list;
+  for (const service::ModelStatus& model : models) {
+    list += (list.empty() ? "" : ",") + model_json(model, created);
+  }
+  return with_member(page, "data", "[" + list + "]");
 }
 
 CompletionWriter::CompletionWriter(const Tokenizer& tokenizer,

@@ -10,6 +10,7 @@
 #include "kakeya/tokenizer.h"
 #include "service/answer.h"
 #include "service/answer_request.h"
+#include "service/model_pool.h"
 #include "service/refusal.h"
 #include "wire/http/answer_writer.h"
 
@@ -19,8 +20,9 @@ namespace kakeya::openai {
 std::string error_json(const service::Refusal& refusal);
 
 // GET /v1/models/{model}, with the context's length, and /v1/models.
-std::string model_json(std::string_view model_name, std::int64_t created, std::int64_t context);
-std::string models_json(std::string_view model_name, std::int64_t created, std::int64_t context);
+// `created`: when the server was started.
+std::string model_json(const service::ModelStatus& model, std::int64_t created);
+std::string models_json(const std::vector<service::ModelStatus>& models, std::int64_t created);
 
 // Writes one completion, of a chat or of a prompt. Thread: of its request; what it refers to must
 // outlive it.

@@ -11,10 +11,11 @@
 #include <utility>
 
 #include "service/answer_request.h"
+#include "service/model_pool.h"
 #include "service/replica_name.h"
-#include "service/service.h"
 #include "wire/http/answering.h"
 #include "wire/http/exchange.h"
+#include "wire/http/json_reader.h"
 #include "wire/http/request_text.h"
 #include "wire/openai/completion_read.h"
 #include "wire/openai/completion_write.h"
@@ -58,7 +59,7 @@ bool serve_completion(Exchange& exchange) {
 }
 
 ResponseStore store_of(Exchange& exchange) {
-  return ResponseStore(exchange.service().kept_texts());
+  return ResponseStore(exchange.server().kept_texts());
 }
 
 // Reads a request for a response, with those of its client's that it names. Errors: as
@@ -80,7 +81,7 @@ Outcome<ResponseWish> read_response(Exchange& exchange) {
 // Refuses what is to be kept, while no answer has begun, if nothing can be.
 Outcome<void> check_store(Exchange& exchange, const ResponseWish& wish) {
   if (!wish.store) return {};
-  const auto size = exchange.service().kept_texts().size();
+  const auto size = exchange.server().kept_texts().size();
   if (size) return {};
   service::Refusal refusal = service::refusal_of(size.error());
   refusal.message += ": expected a request with store false";
@@ -107,8 +108,8 @@ bool serve_response(Exchange& exchange) {
     response.first_input = wish->first_input;
     const Status kept = store.put(prepared->id, owner, response);
     if (kept) return {};
-    exchange.service().log().add(service::LogLevel::kWarn, "a response was not kept",
-                                 {{"id", prepared->id}, {"why", kept.error().message()}});
+    exchange.server().log().add(service::LogLevel::kWarn, "a response was not kept",
+                                {{"id", prepared->id}, {"why", kept.error().message()}});
     return kept.error().message();
   };
   ResponsesWriter writer(exchange.service().tokenizer(), prepared->id,
@@ -176,20 +177,44 @@ bool serve_embeddings(Exchange& exchange) {
 }
 
 bool serve_models(Exchange& exchange) {
-  const service::Service& service = exchange.service();
-  return exchange.reply(200, models_json(service.options().model_name, service.started(),
-                                         service::context_of(service.engine())));
+  return exchange.reply(200, models_json(exchange.models().list(), exchange.server().started()));
 }
 
 // Names may have slashes, as "google/gemma", or "%2F" for one.
 bool serve_model(Exchange& exchange) {
-  const service::Service& service = exchange.service();
-  const std::string name =
-      wire::decoded(exchange.path().substr(std::string_view("/v1/models/").size()));
-  const auto known = service::check_model(service.options().model_name, name);
-  if (!known) return exchange.refuse(known.error());
-  return exchange.reply(200, model_json(service.options().model_name, service.started(),
-                                        service::context_of(service.engine())));
+  const auto model = exchange.models().find(
+      wire::decoded(exchange.path().substr(std::string_view("/v1/models/").size())));
+  if (!model) return exchange.refuse(model.error());
+  return exchange.reply(200, model_json(*model, exchange.server().started()));
+}
+
+// Loads a model ahead of its first request, or gives it up, as llama-server's routes do.
+Outcome<std::string> named_model(Exchange& exchange) {
+  const auto body = wire::parse_body(exchange.body());
+  if (!body) return tl::unexpected(body.error());
+  wire::JsonReader reader;
+  std::string name;
+  const wire::Json* const value = reader.find(*body, "model");
+  if (value != nullptr && value->is_string()) name = value->get<std::string>();
+  if (name.empty()) {
+    reader.refuse("model", "the name of a model, as /v1/models lists it",
+                  value == nullptr ? "nothing" : wire::shown(*value));
+  }
+  if (reader.failed()) return tl::unexpected(reader.problem());
+  return name;
+}
+
+bool serve_load(Exchange& exchange) {
+  const auto name = named_model(exchange);
+  if (!name) return exchange.refuse(name.error());
+  return exchange.reply(200, R"({"success":true})");  // by now it is there
+}
+
+bool serve_unload(Exchange& exchange) {
+  const auto name = named_model(exchange);
+  if (!name) return exchange.refuse(name.error());
+  const auto unloaded = exchange.models().unload(*name);
+  return unloaded ? exchange.reply(200, R"({"success":true})") : exchange.refuse(unloaded.error());
 }
 
 bool serve_tokenize(Exchange& exchange) {
@@ -216,6 +241,11 @@ bool serve_props(Exchange& exchange) {
   return exchange.reply(200, props_json(service.engine(), service.options()));
 }
 
+// Needs no model to be loaded.
+constexpr Route about_all(verb asked, std::string_view path, wire::Handler handle) {
+  return {.verb = asked, .path = path, .handle = handle, .needs_model = false};
+}
+
 }  // namespace
 
 wire::Dialect dialect() {
@@ -224,11 +254,13 @@ wire::Dialect dialect() {
       {verb::post, "/v1/completions", serve_completion},
       {verb::post, "/v1/responses", serve_response},
       {verb::post, "/v1/responses/input_tokens", serve_input_tokens},
-      {verb::get, "/v1/responses/*", serve_stored_response},
-      {verb::delete_, "/v1/responses/*", serve_response_deletion},
+      about_all(verb::get, "/v1/responses/*", serve_stored_response),
+      about_all(verb::delete_, "/v1/responses/*", serve_response_deletion),
       {verb::post, "/v1/embeddings", serve_embeddings},
-      {verb::get, "/v1/models", serve_models},
-      {verb::get, "/v1/models/*", serve_model},
+      about_all(verb::get, "/v1/models", serve_models),
+      {verb::post, "/models/load", serve_load},
+      about_all(verb::post, "/models/unload", serve_unload),
+      about_all(verb::get, "/v1/models/*", serve_model),
       {verb::post, "/tokenize", serve_tokenize},
       {verb::post, "/detokenize", serve_detokenize},
       {verb::post, "/apply-template", serve_template},

@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "service/answer_request.h"
 #include "service/json_text.h"
 #include "service/sessions/sessions.h"
 #include "wire/http/exchange.h"
@@ -71,12 +72,23 @@ void check_names(JsonReader& reader, const Json& body, std::vector<std::string_v
   }
 }
 
-service::Outcome<NewSession> read_new_session(std::string_view text) {
-  const auto body = wire::parse_body(text);
+// Refuses another model than the one that the request has found by then.
+service::Outcome<void> check_model(Exchange& exchange, JsonReader& reader, const Json& body) {
+  std::string model;
+  read_text(reader, body, "model", model);
+  return service::check_model(exchange.service().options(), model);
+}
+
+service::Outcome<NewSession> read_new_session(Exchange& exchange) {
+  const auto body = wire::parse_body(exchange.body());
   if (!body) return tl::unexpected(body.error());
   JsonReader reader;
+  if (const auto known = check_model(exchange, reader, *body); !known) {
+    return tl::unexpected(known.error());
+  }
   NewSession wish;
-  check_names(reader, *body, {"session_id", "label", "decoding", "evicted", "sink", "window"});
+  check_names(reader, *body,
+              {"model", "session_id", "label", "decoding", "evicted", "sink", "window"});
   read_text(reader, *body, "session_id", wish.id);
   read_text(reader, *body, "label", wish.label);
   std::optional<service::Decoding> decoding;
@@ -96,12 +108,15 @@ struct ForkWish {
   std::optional<std::int64_t> length;
 };
 
-service::Outcome<ForkWish> read_fork(std::string_view text) {
-  const auto body = wire::parse_body(text.empty() ? "{}" : text);
+service::Outcome<ForkWish> read_fork(Exchange& exchange) {
+  const auto body = wire::parse_body(exchange.body().empty() ? "{}" : exchange.body());
   if (!body) return tl::unexpected(body.error());
   JsonReader reader;
+  if (const auto known = check_model(exchange, reader, *body); !known) {
+    return tl::unexpected(known.error());
+  }
   ForkWish wish;
-  check_names(reader, *body, {"session_id", "label", "length"});
+  check_names(reader, *body, {"model", "session_id", "label", "length"});
   read_text(reader, *body, "session_id", wish.session.id);
   read_text(reader, *body, "label", wish.session.label);
   reader.read(*body, "length", 0, kMostLength, wish.length);
@@ -128,7 +143,7 @@ bool serve_list(Exchange& exchange) {
 }
 
 bool serve_new(Exchange& exchange) {
-  const auto wish = read_new_session(exchange.body());
+  const auto wish = read_new_session(exchange);
   if (!wish) return exchange.refuse(wish.error());
   return reply_session(exchange,
                        exchange.service().sessions().create(exchange.client().name(), *wish));
@@ -157,7 +172,7 @@ bool serve_action(Exchange& exchange) {
         {.status = StatusCode::kNotFound,
          .message = "expected /v1/sessions/ID/fork, got another action of a session"});
   }
-  const auto wish = read_fork(exchange.body());
+  const auto wish = read_fork(exchange);
   if (!wish) return exchange.refuse(wish.error());
   const std::string id = wire::decoded(rest.substr(0, rest.size() - kFork.size()));
   return reply_session(exchange, exchange.service().sessions().fork(exchange.client().name(), id,

@@ -323,7 +323,7 @@ TEST_F(ServerLogTest, AReloadOpensTheFileAnewAndTakesOtherKeys) {
 }
 
 TEST_F(ServerLogTest, AFileThatCannotBeOpenedIsSaidAtStart) {
-  const Status checked = service::Service::check({.log_file = folder_});  // a folder
+  const Status checked = service::ServerState::check({.log_file = folder_});  // a folder
   ASSERT_FALSE(checked.has_value());
   EXPECT_EQ(checked.error().code(), StatusCode::kInvalidArgument);
   EXPECT_NE(checked.error().message().find(folder_), std::string::npos);

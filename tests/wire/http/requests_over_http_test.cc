@@ -319,7 +319,7 @@ TEST_F(RequestsOverHttp, RoutersFindTheMetricsOfVllm) {
 }
 
 TEST_F(RequestsOverHttp, AnAnnouncedDrainTakesRequestsStill) {
-  server_->service().announce_drain();
+  server_->service().server().announce_drain();
   HttpClient probe(server_->port());
   EXPECT_EQ(probe.get("/readyz").result_int(), 503u);
   EXPECT_EQ(probe.get("/livez").result_int(), 200u);
@@ -332,8 +332,8 @@ TEST_F(RequestsOverHttp, ADrainingServerAnswersWhatItHas) {
   body["ignore_eos"] = true;
   busy.send({}, http::verb::post, "/v1/chat/completions", body.dump());
   while (server_->statistics().running == 0) std::this_thread::yield();
-  server_->service().drain();
-  EXPECT_TRUE(server_->service().is_answering());
+  server_->service().server().drain();
+  EXPECT_TRUE(server_->service().server().is_answering());
   HttpClient probe(server_->port());
   for (const char* readiness : {"/health", "/readyz"}) {
     const HttpResponse health = probe.get(readiness);
@@ -345,7 +345,7 @@ TEST_F(RequestsOverHttp, ADrainingServerAnswersWhatItHas) {
   EXPECT_EQ(refused.result_int(), 503u);
   EXPECT_FALSE(refused.keep_alive());
   EXPECT_EQ(json::parse(busy.receive().body())["usage"]["completion_tokens"], 300);
-  while (server_->service().is_answering()) std::this_thread::yield();
+  while (server_->service().server().is_answering()) std::this_thread::yield();
 }
 
 }  // namespace

@@ -23,7 +23,10 @@ class TestServer {
              std::unique_ptr<Scheduler> scheduler = nullptr) {
     service.model_name = "demo";
     http.port = 0;
-    service_ = scheduler ? service::Service::create(engine, service, std::move(scheduler)).value()
+    service_ = scheduler ? service::Service::create(engine, service,
+                                                    service::ServerState::open(service).value(),
+                                                    std::move(scheduler))
+                               .value()
                          : service::Service::create(engine, service).value();
     const wire::Dialect openai = openai::dialect();
     http_ = wire::HttpServer::start(*service_, http,

@@ -30,7 +30,9 @@ class TextRoutes : public testing::Test {
   service::Outcome<std::string> embeddings(const std::string& body) {
     const auto wish = read_embeddings(engine_->hidden_size(), body);
     if (!wish) return tl::unexpected(wish.error());
-    const auto texts = service::encode_texts(*engine_, "m", wish->request);
+    const auto known = service::check_model({.model_name = "m"}, wish->request.model);
+    if (!known) return tl::unexpected(known.error());
+    const auto texts = service::encode_texts(*engine_, wish->request);
     if (!texts) return tl::unexpected(texts.error());
     std::vector<service::TextResult> results;
     for (const auto& ids : texts->ids) {
