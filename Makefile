@@ -110,7 +110,7 @@ asan: | grammars
 
 # Tests whose code runs in more than one thread.
 TSAN_TARGETS ?= thread_pool_test runtime_test server_test
-TSAN_TESTS ?= AnIdleSession|ForgettingChanges|ThreadPool|TimedThread|TwoThreads|SeveralThreads|AtOnce|Driver|Mailbox|HttpServer|ServerLog|ANewcomerTakes|ADrainingServer
+TSAN_TESTS ?= AnIdleSession|ForgettingChanges|ThreadPool|TimedThread|TwoThreads|SeveralThreads|AtOnce|Driver|Mailbox|HttpServer|ServerLog|ANewcomerTakes|ADrainingServer|ModelsOverHttp
 tsan: | grammars
 	@tools/install_packages build ci
 	$(CONFIGURE) tsan -DKAKEYA_SANITIZE_KERNELS=$(KERNELS) -DKAKEYA_TESTS_NAMED='$(TSAN_TESTS)'

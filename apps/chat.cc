@@ -21,7 +21,7 @@ namespace kakeya::cli {
 namespace {
 
 struct ChatFlags {
-  std::string model;  // empty: the server's
+  std::string model;  // here, or of the server; empty: the server's first
   bool pull = false;  // ModelFlags::pull
   ServerFlags server{.url = "http://127.0.0.1:8080"};
   std::string system;
@@ -94,13 +94,15 @@ int chat(const ChatFlags& flags) {
   InterruptGuard interrupt;
   const client::ChatClient client(std::move(*server),
                                   [&interrupt] { return interrupt.interrupted(); });
-  const auto model = client.model();
+  auto model = client.model();
   if (!model && model.error().code() == StatusCode::kUnavailable) {
     return report(Error(StatusCode::kUnavailable,
                         fmt::format("{} at {}: start `kakeya serve` first, or give --url",
                                     model.error().message(), flags.server.url)));
   }
   if (!model) return report(model.error());
+  // A name that it has not, or has as an alias, is the server's to judge.
+  if (!flags.model.empty()) model = flags.model;
   nlohmann::json options = {{"model", *model}};
   if (flags.temperature) options["temperature"] = *flags.temperature;
   if (flags.max_tokens) options["max_tokens"] = *flags.max_tokens;
@@ -138,12 +140,14 @@ void add_chat_command(CLI::App& app, int& exit_code) {
   command
       ->add_option("-m,--model,model", flags->model,
                    "A model folder or GGUF file to talk to here, as `kakeya run --chat` does with "
-                   "more flags (default: the server's)")
+                   "more flags; with --url, --key-file or --tls-ca the name of a model of the "
+                   "server (default: its first)")
+      ->type_name("DIR|NAME");
+  add_pull_flag(*command, flags->pull)
+      ->needs("--model")
       ->excludes("--url")
       ->excludes("--key-file")
-      ->excludes("--tls-ca")
-      ->type_name("DIR");
-  add_pull_flag(*command, flags->pull)->needs("--model");
+      ->excludes("--tls-ca");
   command->add_option("--system", flags->system, "System prompt")->type_name("TEXT");
   command
       ->add_option("--temperature", flags->temperature,
@@ -161,9 +165,13 @@ void add_chat_command(CLI::App& app, int& exit_code) {
       "  kakeya chat --temperature 0\n"
       "  kakeya chat DIR                       the model of DIR, without a server\n"
       "  kakeya chat --url https://localhost:8080 --tls-ca cert.pem --key-file key\n"
-      "  kakeya chat --url unix:PATH           of `kakeya serve --socket PATH`");
+      "  kakeya chat --url unix:PATH           of `kakeya serve --socket PATH`\n"
+      "  kakeya chat --url http://HOST NAME    one of several models of a server");
   command->callback([command, flags, &exit_code] {
-    exit_code = flags->model.empty() ? chat(*flags) : chat_here(*command, *flags);
+    const auto is_given = [&](const char* name) { return command->count(name) > 0; };
+    const bool is_served =
+        flags->model.empty() || is_given("--url") || is_given("--key-file") || is_given("--tls-ca");
+    exit_code = is_served ? chat(*flags) : chat_here(*command, *flags);
   });
 }
 

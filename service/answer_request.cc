@@ -7,6 +7,8 @@
 #include <random>
 #include <string_view>
 
+#include "service/infill.h"
+
 namespace kakeya::service {
 namespace {
 
@@ -90,12 +92,20 @@ Outcome<std::vector<TokenId>> prompt_ids(const Engine& engine,
                                          const RawPrompt& prompt) {
   // A prompt that nothing follows may fill the context.
   const std::int64_t most = context_of(engine) - (wish.max_tokens == 0 ? 0 : 1);
+  if (prompt.suffix) {
+    return encode_infill(engine, prompt.text, *prompt.suffix, wish.add_special, most);
+  }
   if (prompt.ids.empty()) {
     return encode_text(engine, prompt.text, wish.add_special, most, "prompt");
   }
   const std::int64_t tokens = std::ssize(prompt.ids);
   if (tokens > most) return tl::unexpected(too_long(most, tokens, true, "prompt"));
   return prompt.ids;
+}
+
+void add_infill_ends(const Engine& engine, std::vector<TokenId>& stop_ids) {
+  const InfillTokens marks = *find_infill_tokens(**engine.tokenizer());
+  stop_ids.insert(stop_ids.end(), marks.ends.begin(), marks.ends.end());
 }
 
 Request request_of(const Engine& engine,
@@ -154,6 +164,13 @@ Refusal too_long(std::int64_t most, std::int64_t tokens, bool exact, const std::
       .code = "context_length_exceeded"};
 }
 
+Outcome<std::vector<TokenId>> encode_plain(const Engine& engine,
+                                           std::string_view text,
+                                           std::int64_t most_tokens,
+                                           const std::string& parameter) {
+  return encode(engine, text, {.parse_special = false}, false, most_tokens, parameter);
+}
+
 Outcome<std::vector<TokenId>> encode_text(const Engine& engine,
                                           std::string_view text,
                                           bool add_special,
@@ -194,6 +211,8 @@ Outcome<std::vector<Request>> make_requests(const Engine& engine,
     if (auto added = add(prompt_ids(engine, wish, prompt)); !added) {
       return tl::unexpected(std::move(added).error());
     }
+    if (prompt.suffix && !wish.ignore_eos)
+      add_infill_ends(engine, requests.back().generate.stop_ids);
   }
   return requests;
 }

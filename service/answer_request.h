@@ -39,6 +39,8 @@ struct SamplingWish {
 struct RawPrompt {
   std::string text = {};
   std::vector<TokenId> ids = {};
+  // The answer stands between the text and this one: then neither spells a special token.
+  std::optional<std::string> suffix = {};
 };
 
 // An answer may, must not or must call tools; kNamed: it must call the one of that name.
@@ -99,8 +101,14 @@ Outcome<void> check_model(const ServiceOptions& options, std::string_view asked)
 // Tokens of the default session's context.
 std::int64_t context_of(const Engine& engine);
 
-// The ids of a text that no template wrote, after what begins one if `add_special`. Errors:
+// The ids of a text that no template wrote, and that spells no special token. Errors:
 // kInvalidArgument for more than `most_tokens` ("context_length_exceeded"), naming `parameter`.
+Outcome<std::vector<TokenId>> encode_plain(const Engine& engine,
+                                           std::string_view text,
+                                           std::int64_t most_tokens,
+                                           const std::string& parameter);
+// The ids of a text that may spell special tokens, after what begins one if `add_special`. Errors:
+// as encode_plain().
 Outcome<std::vector<TokenId>> encode_text(const Engine& engine,
                                           std::string_view text,
                                           bool add_special,

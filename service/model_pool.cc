@@ -4,13 +4,13 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <numeric>
 #include <optional>
 #include <utility>
 
 #include "base/memory_budget.h"
 #include "base/status.h"
 #include "service/answer_request.h"
+#include "service/infill.h"
 
 namespace kakeya::service {
 namespace {
@@ -26,7 +26,8 @@ ModelFacts facts_of(Service& service) {
           .is_on_device =
               engine.backend_name().starts_with("cuda") || engine.backend_name().starts_with("mlx"),
           .calls_tools = service.planner().tool_format() != ToolFormat::kNone,
-          .thinks = service.planner().thought_markers().has_value()};
+          .thinks = service.planner().thought_markers().has_value(),
+          .fills_in = find_infill_tokens(service.tokenizer()).has_value()};
 }
 
 Refusal stopping() {
@@ -34,6 +35,14 @@ Refusal stopping() {
 }
 
 }  // namespace
+
+std::vector<std::string> capabilities_of(const ModelFacts& facts) {
+  std::vector<std::string> names = {"completion"};
+  if (facts.calls_tools) names.emplace_back("tools");
+  if (facts.thinks) names.emplace_back("thinking");
+  if (facts.fills_in) names.emplace_back("insert");
+  return names;
+}
 
 std::string_view model_state_name(ModelState state) {
   switch (state) {
@@ -228,11 +237,12 @@ void ModelPool::run() {
   std::unique_lock lock(mutex_);
   while (!stopping_) {
     give_up_idle(lock);
-    if (!wanted_.empty() && make_room(*wanted_.front(), lock)) {
-      Slot& slot = *wanted_.front();
+    // Nobody may wait for it any more.
+    std::erase_if(wanted_, [](const Slot* slot) { return slot->waiting == 0; });
+    Slot* const next = wanted_.empty() ? nullptr : wanted_.front();
+    if (next != nullptr && make_room(*next, lock)) {
       wanted_.pop_front();
-      // Nobody may wait for it any more.
-      if (slot.waiting > 0 && slot.state == ModelState::kUnloaded) load(slot, lock);
+      load(*next, lock);
     } else if (!stopping_) {
       changed_.wait_for(lock, kLook);
     }
@@ -255,8 +265,9 @@ bool ModelPool::make_room(const Slot& wanted, std::unique_lock<std::mutex>& lock
     // Those in use: the one that has had the longest turn.
     return a->uses == 0 ? a->used_at < b->used_at : a->loaded_at < b->loaded_at;
   };
-  while (wanted.state == ModelState::kUnloaded &&
-         memory_in_use() + wanted.model.memory > options_.memory) {
+  // It is leaving itself: as soon as its answers have ended, it is loaded anew.
+  if (wanted.state != ModelState::kUnloaded) return false;
+  while (memory_in_use() + wanted.model.memory > options_.memory) {
     const auto leaving = std::ranges::find_if(slots_, is_leaving);
     Slot* going = leaving != slots_.end() ? leaving->get() : nullptr;
     if (going == nullptr) {

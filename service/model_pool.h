@@ -38,7 +38,12 @@ struct ModelFacts {
   bool is_on_device = false;     // its weights are in a device's memory
   bool calls_tools = false;
   bool thinks = false;
+  bool fills_in = false;  // what stands between two texts (service/infill.h)
 };
+
+// The abilities of a model, by the names that clients know them by: "completion", "tools",
+// "thinking", "insert".
+std::vector<std::string> capabilities_of(const ModelFacts& facts);
 
 struct PooledModel {
   std::string name;                       // what requests call it

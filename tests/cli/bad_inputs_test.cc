@@ -82,7 +82,7 @@ TEST_F(BadInputs, OfCommandsAndPrompts) {
       {"$K run x -f y", 2, "--prompt-file and the prompt 'x' exclude each other"},
       {"$K run $M x --chat", 2, "--chat and the prompt 'x' exclude each other"},
       {"$K run ''", 2, "empty"},
-      {"$K serve $M -m $M", 2, "--model"},
+      {"$K serve $M -m $M", 2, "twice"},
       {"$K chat $M --url http://127.0.0.1:9", 2, "--url"},
       {"$K run -m $M -p x -f /dev/null", 2, "--prompt-file"},
       {"$K completion fishy", 2, "fishy"},

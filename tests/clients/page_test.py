@@ -7,6 +7,7 @@ import os
 import pathlib
 import re
 import sys
+import tempfile
 import time
 import unittest
 import urllib.request
@@ -14,7 +15,7 @@ import urllib.request
 from selenium import webdriver
 from selenium.webdriver.common.by import By
 from selenium.webdriver.common.keys import Keys
-from selenium.webdriver.support.ui import WebDriverWait
+from selenium.webdriver.support.ui import Select, WebDriverWait
 
 from serving import ROOT, Server
 
@@ -167,6 +168,20 @@ class Page(unittest.TestCase):
         sent = self.browser.execute_script("return window.sent")
         self.assertEqual(len(sent), 1)
         return json.loads(sent[0])
+
+    def test_asks_the_model_that_is_chosen(self):
+        with tempfile.TemporaryDirectory() as folder:
+            other = pathlib.Path(folder, "other")
+            other.symlink_to(ROOT / "models/demo")
+            server = Server(KAKEYA, "--model", other, "--ctx", "4096")
+            self.addCleanup(server.end)
+            self.browser.get(server.url)
+            self.wait(lambda: self.text("#model").split() == ["demo", "other"])
+            Select(self.one("#model")).select_by_visible_text("other")
+            self.wait(lambda: self.one("#about").get_attribute("textContent").startswith("other on"))
+            self.assertEqual(self.one_request(lambda: self.ask(QUESTION))["model"], "other")
+            self.wait(lambda: "Weights" in self.text("#memory-legend"))
+            self.picture("models")
 
     def test_stops_by_key_and_by_button(self):
         self.endless()

@@ -296,8 +296,16 @@ service::Outcome<service::AnswerRequest> read_generate(std::string_view body,
   const std::string system = text_of(reader, *parsed, "system");
   bool is_raw = false;
   reader.read(*parsed, "raw", is_raw);
+  const std::string suffix = text_of(reader, *parsed, "suffix");
   if (is_raw && !system.empty()) reader.refuse("system", "nothing beside raw", "a text");
+  if (!suffix.empty() && !system.empty()) {
+    reader.refuse("system", "nothing beside suffix", "a text");
+  }
   if (reader.failed()) return tl::unexpected(reader.problem());
+  if (!suffix.empty()) {
+    request.prompts.push_back({.text = prompt, .suffix = suffix});
+    return request;
+  }
   if (prompt.empty()) return request;
   if (is_raw) {
     request.prompts.push_back({.text = prompt});

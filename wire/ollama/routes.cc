@@ -139,9 +139,6 @@ bool serve_model(Exchange& exchange) {
   const auto model = exchange.models().find(*name);
   if (!model) return exchange.refuse(model.error());
   const service::ModelFacts& facts = model->facts;
-  ordered_json capabilities = ordered_json::array({"completion"});
-  if (facts.calls_tools) capabilities.push_back("tools");
-  if (facts.thinks) capabilities.push_back("thinking");
   const std::string family = kFamily;
   return exchange.reply(200, json_text({{"modelfile", ""},
                                         {"parameters", ""},
@@ -153,7 +150,7 @@ bool serve_model(Exchange& exchange) {
                                           {"general.context_length", facts.context},
                                           {family + ".context_length", facts.context},
                                           {family + ".embedding_length", facts.hidden_size}}},
-                                        {"capabilities", std::move(capabilities)},
+                                        {"capabilities", service::capabilities_of(facts)},
                                         {"modified_at", time_text(exchange.server().started())}}));
 }
 

@@ -150,6 +150,18 @@ void read_prompts(wire::JsonReader& reader,
   for (const wire::Json& one : *prompt) read_prompt(reader, one, out);
 }
 
+// The text behind the answer, for all prompts; an empty one is none.
+void read_suffix(wire::JsonReader& reader, const wire::Json& body, service::AnswerRequest& out) {
+  const wire::Json* value = reader.find(body, "suffix");
+  if (value == nullptr || *value == "") return;
+  if (!value->is_string()) return reader.refuse("suffix", "a text", wire::shown(*value));
+  if (out.echo) return reader.refuse("suffix", "none beside echo", "a text");
+  for (service::RawPrompt& prompt : out.prompts) {
+    if (!prompt.ids.empty()) return reader.refuse("suffix", "prompts that are texts", "token ids");
+    prompt.suffix = value->get<std::string>();
+  }
+}
+
 // The number of likeliest tokens, which says that log-probabilities are wanted; false: they are
 // not.
 void read_logprob_count(wire::JsonReader& reader,
@@ -223,6 +235,7 @@ service::Outcome<service::AnswerRequest> read_completion_request(std::string_vie
   read_prompts(reader, *parsed, request.prompts);
   reader.read(*parsed, "add_special_tokens", request.add_special);
   reader.read(*parsed, "echo", request.echo);
+  read_suffix(reader, *parsed, request);
   read_sampling(reader, *parsed, request.sampling);
   // A prompt that is repeated is an answer, though nothing follows it.
   read_max_tokens(reader, *parsed, request.echo ? 0 : 1, request.max_tokens);

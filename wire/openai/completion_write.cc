@@ -175,6 +175,7 @@ std::string model_json(const service::ModelStatus& model, std::int64_t created) 
        {"max_model_len", context > 0 ? ordered_json(context) : ordered_json()},
        {"context_length", context > 0 ? ordered_json(context) : ordered_json()},
        {"aliases", model.aliases},
+       {"capabilities", service::capabilities_of(model.facts)},
        {"status", {{"value", service::model_state_name(model.state)}}},
        {"type", "model"},
        {"display_name", model.name},

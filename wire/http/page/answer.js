@@ -76,18 +76,25 @@ export async function streamAnswer(body, signal, onText, onThought, onCalls) {
   throw new Error("the connection ended before the answer did");
 }
 
-// Model, context and default sampling.
-export async function readProperties() {
-  return (await get("/props")).json();
+// The names of all models, the default one first.
+export async function readModels() {
+  return (await (await get("/v1/models")).json()).data.map((model) => model.id);
+}
+
+// Context and default sampling of a model, and what runs it.
+export async function readProperties(model) {
+  return (await get(`/props?model=${encodeURIComponent(model)}`)).json();
 }
 
 // {classes: [[name, bytes], ...] that have any, drafted, accepted}
 export async function readMetrics() {
   const text = await (await get("/metrics")).text();
-  const value = (name) => Number(text.match(new RegExp(`^${name} (\\S+)`, "m"))?.[1] ?? 0);
-  const rows = [...text.matchAll(/^kakeya_memory_bytes\{class="(\w+)"\} (\S+)/gm)];
+  // Of all models together.
+  const value = (name) => [...text.matchAll(new RegExp(`^${name}(?:\\{.*\\})? (\\S+)$`, "gm"))]
+    .reduce((sum, row) => sum + Number(row[1]), 0);
+  const names = new Set([...text.matchAll(/^kakeya_memory_bytes\{class="(\w+)"/gm)].map((row) => row[1]));
   return {
-    classes: rows.map((row) => [row[1], Number(row[2])]).filter((row) => row[1] > 0),
+    classes: [...names].map((name) => [name, value(`kakeya_memory_bytes\\{class="${name}".*\\}`)]).filter((row) => row[1] > 0),
     drafted: value("kakeya_drafted_tokens_total"),
     accepted: value("kakeya_accepted_tokens_total"),
   };

@@ -416,11 +416,15 @@ question.focus();
 
 async function connect() {
   try {
-    model = await setUpServer();
+    model = await setUpServer(model);
     notice("");
   } catch (error) {
     notice(error instanceof TypeError ? "The server cannot be reached; trying again." : error.message);
     setTimeout(connect, 2000);
   }
 }
+byId("model").addEventListener("change", (event) => {
+  model = event.target.value;
+  connect();
+});
 connect();

@@ -1,5 +1,5 @@
 // Settings of sampling and looks, which this browser keeps, and what the server says about itself.
-import { key, readMetrics, readProperties, setKey } from "./answer.js";
+import { key, readMetrics, readModels, readProperties, setKey } from "./answer.js";
 import { make } from "./markdown.js";
 
 const byId = (id) => document.getElementById(id);
@@ -132,6 +132,7 @@ const CLASS_NAMES = {
   activations: "Activations",
   logits: "Logits",
   prompt_cache: "Prompt cache",
+  grammars: "Grammars",
 };
 
 // Memory by class of the ledger, and drafts, as of now.
@@ -159,16 +160,20 @@ export async function showServer() {
   byId("server").hidden = false;
 }
 
-// Shows what the server says about itself; returns its model's name. Throws if it is not there.
-export async function setUpServer() {
-  const properties = await readProperties();
+// Shows what the server says about itself and a model, the default one if it does not have this one;
+// returns the model's name. Throws if the server is not there.
+export async function setUpServer(wanted) {
+  const models = await readModels();
+  const model = models.includes(wanted) ? wanted : models[0];
+  const properties = await readProperties(model);
   for (const [name, value] of Object.entries(properties.default_sampling)) {
     const field = fields.find((one) => one.name === name);
     if (field) field.placeholder = String(Math.round(value * 1000) / 1000);
   }
-  byId("model").textContent = properties.model;
+  byId("model").replaceChildren(...models.map((name) => make("option", { selected: name === model }, name)));
+  byId("model").disabled = models.length < 2;
   byId("about").textContent = `${properties.model} on ${properties.backend}, ${properties.threads} threads, ` +
     `context ${properties.context.toLocaleString("en")} tokens.`;
   showServer();
-  return properties.model;
+  return model;
 }
