@@ -11,11 +11,13 @@
 #include "base/memory_budget.h"
 #include "base/status.h"
 #include "base/temporary_folder.h"
+#include "cli/flag_names.h"
 #include "cli/machine_memory.h"
 #include "cli/models/model_headers.h"
 #include "cli/output.h"
 #include "cli/report.h"
 #include "cli/settings.h"
+#include "cli/terminal.h"
 #include "kakeya/engine.h"
 
 namespace kakeya::cli {
@@ -68,12 +70,15 @@ std::vector<ServedModel> read_models(const ModelNames& names, const ModelFlags& 
   each.memory.clear();
   each.model.clear();
   std::vector<ServedModel> models;
-  for (const std::string& model : names.models) {
-    ServedModel served = {.name = {}, .aliases = {}, .flags = each};
+  const auto add = [&](const std::string& model) {
+    ServedModel& served = models.emplace_back();
+    served.flags = each;
     served.flags.model = model;
-    models.push_back(std::move(served));
-  }
-  if (!names.file.empty()) {
+  };
+  for (const std::string& model : names.models) add(model);
+  if (names.file.empty()) {
+    if (models.empty()) add("");  // the demo model
+  } else {
     for (const SettingsTable& table : read_tables(names.file)) {
       models.push_back(read_model(table, each));
     }

@@ -203,7 +203,7 @@ class SeveralModels(unittest.TestCase):
                 self.assertEqual(ended.stderr.count("\n"), 1, ended.stderr)
 
     def test_flags_name_models_and_give_them_up(self):
-        process = subprocess.Popen([KAKEYA, "serve", "--port", "0", "--model", ROOT / "models/demo", "--alias", "gpt-4o", "--model-ttl", "0.2", "--ctx", "512"], stdout=subprocess.PIPE, text=True)
+        process = subprocess.Popen([KAKEYA, "serve", "--port", "0", "--alias", "gpt-4o", "--model-ttl", "0.2", "--ctx", "512"], stdout=subprocess.PIPE, text=True)
         url = process.stdout.readline().split()[0]
         client = openai.OpenAI(base_url=f"{url}/v1", api_key="none")
         state = lambda: client.models.retrieve("gpt-4o").status["value"]

@@ -11,7 +11,7 @@
 #include "base/random_id.h"
 #include "service/trace_context.h"
 #include "wire/http/http_status.h"
-#include "wire/http/json_parts.h"
+#include "wire/http/json_reader.h"
 #include "wire/http/page.h"
 #include "wire/http/request_text.h"
 
