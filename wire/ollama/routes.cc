@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <nlohmann/json.hpp>
 #include <string>
+#include <string_view>
 #include <utility>
 
 #include "base/clock.h"
@@ -12,6 +13,7 @@
 #include "service/model_pool.h"
 #include "wire/http/answering.h"
 #include "wire/http/exchange.h"
+#include "wire/http/json_reader.h"
 #include "wire/ollama/answers_write.h"
 #include "wire/ollama/requests_read.h"
 
@@ -37,8 +39,20 @@ std::int64_t context_of(const Exchange& exchange) {
   return service::context_of(exchange.service().engine());
 }
 
+// True if the model is to be given up behind this request: keep_alive of no time.
+bool asks_to_give_up(std::string_view text) {
+  const auto body = wire::parse_body(text);
+  if (!body || !body->is_object()) return false;
+  const auto value = body->find("keep_alive");
+  if (value == body->end()) return false;
+  return *value == 0 || *value == "0" || *value == "0s" || *value == "0m" || *value == "0h";
+}
+
 // Without a question: by now the model is loaded.
-bool answer_load(Exchange& exchange, const service::AnswerRequest& wish, bool is_chat) {
+bool answer_load(Exchange& exchange,
+                 const service::AnswerRequest& wish,
+                 bool is_chat,
+                 bool gives_up) {
   const auto known = service::check_model(exchange.service().options(), wish.model);
   if (!known) return exchange.refuse(known.error());
   const std::string& model = exchange.service().options().model_name;
@@ -49,7 +63,7 @@ bool answer_load(Exchange& exchange, const service::AnswerRequest& wish, bool is
     loaded["response"] = "";
   }
   loaded["done"] = true;
-  loaded["done_reason"] = "load";
+  loaded["done_reason"] = gives_up ? "unload" : "load";
   return exchange.reply(200, json_text(loaded));
 }
 
@@ -57,8 +71,13 @@ bool answer_or_load(Exchange& exchange,
                     const service::Outcome<service::AnswerRequest>& wish,
                     bool is_chat) {
   if (!wish) return exchange.refuse(wish.error());
-  if (wish->messages.empty() && wish->prompts.empty()) return answer_load(exchange, *wish, is_chat);
-  return answer(exchange, *wish, is_chat);
+  const bool gives_up = exchange.models().has_choice() && asks_to_give_up(exchange.body());
+  const bool is_load = wish->messages.empty() && wish->prompts.empty();
+  const bool goes_on =
+      is_load ? answer_load(exchange, *wish, is_chat, gives_up) : answer(exchange, *wish, is_chat);
+  // One that stays does so.
+  if (gives_up) static_cast<void>(exchange.models().unload(wish->model));
+  return goes_on;
 }
 
 bool serve_chat(Exchange& exchange) {

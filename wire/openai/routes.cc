@@ -207,6 +207,8 @@ Outcome<std::string> named_model(Exchange& exchange) {
 bool serve_load(Exchange& exchange) {
   const auto name = named_model(exchange);
   if (!name) return exchange.refuse(name.error());
+  const auto known = service::check_model(exchange.service().options(), *name);
+  if (!known) return exchange.refuse(known.error());
   return exchange.reply(200, R"({"success":true})");  // by now it is there
 }
 

@@ -215,6 +215,27 @@ TEST_F(ModelsOverHttp, AreListedLoadedAndGivenUp) {
   EXPECT_EQ(send(http::verb::get, "/health").result_int(), 200u) << "none is loaded";
 }
 
+TEST_F(ModelsOverHttp, GoBehindAnAnswerThatAsksForIt) {
+  start_named({"a", "b"}, {.memory = 2 * kShare});
+  json body = {{"model", "b:latest"}, {"prompt", "5"}, {"stream", false}};
+  const auto answered = [&] {
+    return json::parse(send(http::verb::post, "/api/generate", body).body());
+  };
+  body["options"] = {{"num_predict", 2}};
+  EXPECT_EQ(answered()["eval_count"], 2);
+  EXPECT_EQ(state_of("b"), ModelState::kLoaded);
+  body["keep_alive"] = 0;
+  EXPECT_EQ(answered()["eval_count"], 2);
+  wait_until("b", ModelState::kUnloaded);
+  body["prompt"] = "";
+  body["keep_alive"] = "5m";
+  EXPECT_EQ(answered()["done_reason"], "load");
+  EXPECT_EQ(state_of("b"), ModelState::kLoaded);
+  body["keep_alive"] = "0s";
+  EXPECT_EQ(answered()["done_reason"], "unload");
+  wait_until("b", ModelState::kUnloaded);
+}
+
 TEST_F(ModelsOverHttp, ThatCannotBeLoadedAreRefusedUntilTheyCan) {
   start_named({"a", "b"}, {.memory = kShare});
   EXPECT_EQ(ask("a").result_int(), 200u);

@@ -348,5 +348,16 @@ TEST_F(RequestsOverHttp, ADrainingServerAnswersWhatItHas) {
   while (server_->service().server().is_answering()) std::this_thread::yield();
 }
 
+TEST_F(RequestsOverHttp, LoadAndUnloadTheOneModelByItsNameAlone) {
+  const auto status = [&](const char* path, const char* name) {
+    return post(path, {{"model", name}}).result_int();
+  };
+  EXPECT_EQ(status("/models/load", "demo"), 200u);
+  EXPECT_EQ(status("/models/load", "another"), 404u);
+  EXPECT_EQ(status("/models/unload", "another"), 404u);
+  EXPECT_EQ(status("/models/unload", "demo"), 400u) << "it stays";
+  EXPECT_EQ(status("/models/load", ""), 400u);
+}
+
 }  // namespace
 }  // namespace kakeya::wire

@@ -326,7 +326,12 @@ TEST(OpenaiRead, ReadsPromptsAsTextAndAsIds) {
     ASSERT_FALSE(request.has_value()) << prompt;
     EXPECT_EQ(request.error().parameter, "prompt") << prompt;
   }
-  EXPECT_EQ(read(R"("prompt":"a","suffix":"b")").error().parameter, "suffix");
+  EXPECT_EQ(read(R"("prompt":["a","b"],"suffix":"c")")->prompts[1].suffix, "c");
+  EXPECT_EQ(read(R"("prompt":"a","suffix":"")")->prompts[0].suffix, std::nullopt);
+  for (const char* fields : {R"("prompt":"a","suffix":7)", R"("prompt":[1],"suffix":"b")",
+                             R"("prompt":"a","suffix":"b","echo":true)"}) {
+    EXPECT_EQ(read(fields).error().parameter, "suffix") << fields;
+  }
   EXPECT_EQ(read(R"("prompt":"a","best_of":2)").error().parameter, "best_of");
 }
 
