@@ -152,7 +152,8 @@ TEST(OllamaRead, RefusesByName) {
     EXPECT_TRUE(read_chat(body_of(fields), kContext)) << fields;
   }
   for (const char* const fields :
-       {R"("suffix":1)", R"("suffix":"x","system":"x")", R"("template":"x")", R"("context":[1])", R"("raw":true,"system":"x")"}) {
+       {R"("suffix":1)", R"("suffix":"x","system":"x")", R"("template":"x")", R"("context":[1])",
+        R"("raw":true,"system":"x")"}) {
     EXPECT_FALSE(read_generate(fmt::format(R"({{"prompt":"a",{}}})", fields), kContext)) << fields;
   }
 }

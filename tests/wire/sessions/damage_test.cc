@@ -50,7 +50,8 @@ class DamagedSessionsOverHttp : public testing::Test {
   }
   void damage_store() {
     for (const char* const id : {"resp_1", "resp_2", "resp_3"}) {
-      ASSERT_TRUE(server_->service().server().kept_texts().put(kOwner, id, std::string(4 << 20, 'a')));
+      ASSERT_TRUE(
+          server_->service().server().kept_texts().put(kOwner, id, std::string(4 << 20, 'a')));
     }
     start();
     test::overwrite_pages(folder_.path("kept/texts.sqlite"));
