@@ -6,7 +6,6 @@ import concurrent.futures
 import pathlib
 import random
 import re
-import signal
 import subprocess
 import sys
 import tempfile
@@ -47,14 +46,13 @@ def write_tables(folder, *tables):
     return path
 
 
-class Served:
-    """`kakeya serve` with a file of models."""
+class Served(Server):
+    """A server with a file of models."""
 
     def __init__(self, *tables, flags=()):
         self.folder = tempfile.TemporaryDirectory()
         path = write_tables(self.folder.name, *tables)
-        self.process = subprocess.Popen([KAKEYA, "serve", "--port", "0", "--models", path, "--memory", f"{MEMORY}MiB", *flags], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-        self.url = self.process.stdout.readline().split()[0]
+        super().__init__(KAKEYA, "--models", path, "--memory", f"{MEMORY}MiB", *flags, model=None)
         self.client = openai.OpenAI(base_url=f"{self.url}/v1", api_key="none", max_retries=0, timeout=120)
 
     def complete(self, model, prompt, tokens=8):
@@ -64,14 +62,13 @@ class Served:
     def metrics(self):
         return urllib.request.urlopen(f"{self.url}/metrics").read().decode()
 
-    def end(self):
+    def forget(self):
         self.client.close()
-        self.process.send_signal(signal.SIGTERM)
-        code = self.process.wait(timeout=60)
-        self.process.stdout.close()
-        self.process.stderr.close()
         self.folder.cleanup()
-        assert code == 0, code
+
+    def end(self):
+        self.forget()
+        super().end()
 
 
 def alone(name):
@@ -168,13 +165,9 @@ class SeveralModels(unittest.TestCase):
                 asked = threading.Thread(target=lambda: self.assertRaises(openai.OpenAIError, server.complete, "org/google", "The cat", 900))
                 asked.start()
                 threading.Event().wait(delay)
-                server.process.kill()
+                server.kill()
                 asked.join()
-                server.process.wait()
-                server.process.stdout.close()
-                server.process.stderr.close()
-                server.client.close()
-                server.folder.cleanup()
+                server.forget()
             server = self.served(*map(table_of, MODELS), flags=flags)
             for name in MODELS:
                 self.assertEqual(server.complete(name, PROMPTS[0])[0], name)
@@ -203,9 +196,10 @@ class SeveralModels(unittest.TestCase):
                 self.assertEqual(ended.stderr.count("\n"), 1, ended.stderr)
 
     def test_flags_name_models_and_give_them_up(self):
-        process = subprocess.Popen([KAKEYA, "serve", "--port", "0", "--alias", "gpt-4o", "--model-ttl", "0.2", "--ctx", "512"], stdout=subprocess.PIPE, text=True)
-        url = process.stdout.readline().split()[0]
-        client = openai.OpenAI(base_url=f"{url}/v1", api_key="none")
+        server = Server(KAKEYA, "--alias", "gpt-4o", "--model-ttl", "0.2", "--ctx", "512", model=None)
+        self.addCleanup(server.end)
+        client = openai.OpenAI(base_url=f"{server.url}/v1", api_key="none")
+        self.addCleanup(client.close)
         state = lambda: client.models.retrieve("gpt-4o").status["value"]
         self.assertEqual(state(), "unloaded")
         self.assertEqual(client.completions.create(model="gpt-4o", prompt="Count", max_tokens=2).model, "demo")
@@ -214,10 +208,6 @@ class SeveralModels(unittest.TestCase):
                 break
             threading.Event().wait(0.05)
         self.assertEqual(state(), "unloaded")
-        process.terminate()
-        self.assertEqual(process.wait(timeout=60), 0)
-        process.stdout.close()
-        client.close()
 
 
 if __name__ == "__main__":

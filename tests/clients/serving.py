@@ -19,10 +19,12 @@ def free_port():
 
 
 class Server:
-    """`kakeya serve` with the demo model or another one, on a port that it chooses. Its end is part of the test."""
+    """`kakeya serve` with the demo model or another one (None: as the flags say), on a port that it chooses. Its end is
+    part of the test."""
 
     def __init__(self, kakeya, *flags, model=ROOT / "models/demo"):
-        self.process = subprocess.Popen([kakeya, "serve", "--port", "0", "--model", model, *flags], stdout=subprocess.PIPE, text=True)
+        which = [] if model is None else ["--model", model]
+        self.process = subprocess.Popen([kakeya, "serve", "--port", "0", *which, *flags], stdout=subprocess.PIPE, text=True)
         self.url = self.process.stdout.readline().split()[0]
 
     def kill(self):

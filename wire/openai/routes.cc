@@ -194,12 +194,8 @@ Outcome<std::string> named_model(Exchange& exchange) {
   if (!body) return tl::unexpected(body.error());
   wire::JsonReader reader;
   std::string name;
-  const wire::Json* const value = reader.find(*body, "model");
-  if (value != nullptr && value->is_string()) name = value->get<std::string>();
-  if (name.empty()) {
-    reader.refuse("model", "the name of a model, as /v1/models lists it",
-                  value == nullptr ? "nothing" : wire::shown(*value));
-  }
+  read_model(reader, *body, name);
+  if (name.empty()) reader.refuse("model", "the name of a model, as /v1/models lists it", "none");
   if (reader.failed()) return tl::unexpected(reader.problem());
   return name;
 }
