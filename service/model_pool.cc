@@ -341,8 +341,7 @@ ModelStatus ModelPool::status_of(const Slot& slot) {
   return {.name = slot.model.name,
           .aliases = slot.model.aliases,
           .facts = slot.model.facts,
-          .state = slot.state,
-          .memory = slot.model.memory};
+          .state = slot.state};
 }
 
 std::vector<ModelStatus> ModelPool::list() const {

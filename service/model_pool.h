@@ -71,7 +71,6 @@ struct ModelStatus {
   std::vector<std::string> aliases;
   ModelFacts facts;
   ModelState state = ModelState::kUnloaded;
-  std::uint64_t memory = 0;
 };
 
 // Thread-safe. Requests that wait for models get them in turns, in the order in which the models
@@ -108,7 +107,6 @@ class ModelPool {
     Use& operator=(Use&& other) noexcept;
     ~Use();
 
-    explicit operator bool() const { return slot_ != nullptr; }
     Service& service() const;
 
    private:
