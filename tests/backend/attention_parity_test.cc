@@ -214,7 +214,7 @@ float fast_attention_error(const Configuration& configuration) {
   if (set == "amx_bf16" || set == kCudaEmulated) return 8e-3F;
   // Keys and values lose up to 2^-13 of a row's largest number in each element, queries 2^-10 of
   // theirs, and those errors add up as random ones do.
-  if (set == "avx512_bf16" || set == "avx2_vnni") return 2e-4F;
+  if (set == "avx512_bf16" || set == "avx512_vnni" || set == "avx2_vnni") return 2e-4F;
   return 4e-6F;  // as in f32 mode
 }
 

@@ -69,8 +69,12 @@ bool saves(std::uint64_t states) {
   return has_avx2() && saves(kAvx512States) && instructions;
 }
 
+[[maybe_unused]] bool has_avx512_vnni() {
+  return has_avx512() && bit(cpuid(7, 0).c, 11);
+}
+
 [[maybe_unused]] bool has_avx512_bf16() {
-  return has_avx512() && bit(cpuid(7, 1).a, 5) && bit(cpuid(7, 0).c, 11);  // BF16, VNNI
+  return has_avx512_vnni() && bit(cpuid(7, 1).a, 5);
 }
 
 // Tile data must be granted by the kernel, once for the process.
@@ -99,6 +103,9 @@ constexpr Unit kUnits[] = {
 #endif
 #if defined(KAKEYA_HAS_AVX512_BF16)
     {"avx512_bf16", avx512_bf16_kernels, has_avx512_bf16},
+#endif
+#if defined(KAKEYA_HAS_AVX512_VNNI)
+    {"avx512_vnni", avx512_vnni_kernels, has_avx512_vnni},
 #endif
 #if defined(KAKEYA_HAS_AVX512)
     {"avx512", avx512_kernels, has_avx512},

@@ -24,26 +24,35 @@ struct alignas(64) UnpackedPanel {
   float minimums[kTileColumns / 16][kPanelRows];
 };
 
-template <typename Runs>
+template <typename Kind>
 inline void unpack_runs(const IntegerPanels& format,
-                        const Runs& runs,
+                        const std::byte* unit,
                         Index columns,
                         UnpackedPanel& out) {
-  constexpr int kParts = Runs::kParts;
+  constexpr int kParts = Kind::kParts;
+  const PanelRuns<Kind> runs(format);
   const __m512i zeros = _mm512_set1_epi8(static_cast<char>(format.zero));
-  for (Index run = 0; run < columns / kIntegerRun; ++run) {
-    const auto at = runs.template run<true>(run);
+  for (Index first = 0; first < columns / kIntegerRun; first += Kind::kRuns) {
+    const Vec factor = runs.factor(unit);
+    const Vec minimum_factor = runs.minimum_factor(unit);
+    for (Index run = 0; run < Kind::kRuns; ++run) {
+      runs.prefetch_run(unit, run);
 #pragma GCC unroll 8
-    for (int quad = 0; quad < 8; ++quad) {
-      const __m512i w = _mm512_sub_epi8(load_quad<Runs::kBits>(at.codes, quad), zeros);
-      _mm512_store_si512(out.codes + (run * 8 + quad) * 64, w);
-    }
+      for (int quad = 0; quad < 8; ++quad) {
+        const __m512i codes = load_quad<Kind::kBits>(unit + run * Kind::kRunBytes, quad);
+        _mm512_store_si512(out.codes + ((first + run) * 8 + quad) * 64,
+                           _mm512_sub_epi8(codes, zeros));
+      }
 #pragma GCC unroll 2
-    for (int part = 0; part < kParts; ++part) {
-      const Index sum = run * kParts + part;
-      store(out.scales[sum], runs.scales(at, part));
-      if (format.has_minimum) store(out.minimums[sum], runs.minimums(at, part));
+      for (int part = 0; part < kParts; ++part) {
+        const Index sum = (first + run) * kParts + part;
+        store(out.scales[sum], runs.scales(unit, factor, run, part));
+        if constexpr (Kind::kHasMinimum) {
+          store(out.minimums[sum], runs.minimums(unit, minimum_factor, run, part));
+        }
+      }
     }
+    unit += format.unit_bytes();
   }
 }
 
@@ -51,7 +60,7 @@ inline void unpack_panel(const IntegerPanels& format,
                          const std::byte* panel,
                          Index columns,
                          UnpackedPanel& out) {
-  with_runs(format, panel, [&](const auto& runs) { unpack_runs(format, runs, columns, out); });
+  with_kind(format, [&]<typename Kind>() { unpack_runs<Kind>(format, panel, columns, out); });
 }
 
 // Tiles 0 and 1 are C, 4 and 5 are A, 6 and 7 are B.

@@ -119,202 +119,298 @@ inline Ints load_quad(const std::byte* run, int quad) {
   }
 }
 
-// A panel as runs of 32 columns, each in kParts parts with scales of their own. kCoded: scales are
-// codes times a factor of the unit.
-template <int kBitsOfCodes, int kPartsOfRun, bool kCoded>
+// Panels whose layout the compiler knows but for `group` and the sizes that follow from it.
+template <int kBitsOfCodes, int kPartsOfRun, ScaleType kTypeOfScales, bool kMinimum>
+struct PanelKind {
+  static constexpr int kBits = kBitsOfCodes;
+  static constexpr int kParts = kPartsOfRun;  // of a run of 32 columns, each with scales
+  static constexpr ScaleType kScaleType = kTypeOfScales;
+  static constexpr bool kHasMinimum = kMinimum;
+  static constexpr bool kCoded = kScaleType == ScaleType::kCode;
+  static constexpr Index kRuns = (kCoded ? 4 : 1) * kIntegerUnit / kIntegerRun;  // of a unit
+  static constexpr Index kRunBytes = kBits * kPanelRows * kIntegerRun / 8;
+  static constexpr Index kCodeBytes = kRuns * kRunBytes;
+  static constexpr Index kScaleStep = kPanelRows * (kScaleType == ScaleType::kF32 ? 4
+                                                    : kCoded                      ? 1
+                                                                                  : 2);
+};
+
+// Reads the runs of panels of one kind, a unit after another.
+template <typename Kind>
 class PanelRuns {
  public:
-  static constexpr int kBits = kBitsOfCodes;
-  static constexpr int kParts = kPartsOfRun;
-
-  PanelRuns(const IntegerPanels& format, const std::byte* panel)
-      : panel_(panel),
-        unit_bytes_(format.unit_bytes()),
-        code_bytes_(format.code_bytes()),
-        scale_step_(kPanelRows * format.scale_bytes()),
+  explicit PanelRuns(const IntegerPanels& format)
+      : unit_bytes_(format.unit_bytes()),
         minimums_(format.scales_bytes()),
         factors_(format.factors_at()),
-        minimum_factors_(format.factors_at() + format.factor_bytes()),
-        unit_shift_(format.has_factors() ? 3 : 1),
-        group_shift_(format.group == kIntegerUnit ? 1 : 0),
-        scale_type_(format.scale_type) {}
+        group_shift_(format.group == kIntegerUnit ? 1 : 0) {}
 
-  struct Run {
-    const std::byte* codes;
-    const std::byte* scales;  // of its first part
-    const std::byte* unit;
-  };
+  // Factors of a unit's scales, and of its minimums; zero if it has none.
+  [[gnu::always_inline]] Vec factor(const std::byte* unit) const {
+    return Kind::kCoded ? load_half(unit + factors_) : zero();
+  }
+  [[gnu::always_inline]] Vec minimum_factor(const std::byte* unit) const {
+    return Kind::kCoded && Kind::kHasMinimum ? load_half(unit + factors_ + 2 * kPanelRows) : zero();
+  }
 
-  // kPrefetch: also brings in what a later call will want. What follows is inlined by force: g++
-  // would call it once a run of columns, which costs more than the run's arithmetic.
-  template <bool kPrefetch>
-  [[gnu::always_inline]] Run run(Index index) const {
-    const std::byte* unit = panel_ + (index >> unit_shift_) * unit_bytes_;
-    const Index number = index & ((1 << unit_shift_) - 1);
-    const std::byte* codes = unit + number * kRunBytes;
-    if constexpr (kPrefetch) {
+  // Brings in what a later call will want.
+  [[gnu::always_inline]] void prefetch_run(const std::byte* unit, Index run) const {
+    const std::byte* codes = unit + run * Kind::kRunBytes + kIntegerPrefetchBytes;
 #pragma GCC unroll 8
-      for (Index line = 0; line < kRunBytes; line += 64) {
-        prefetch(codes + line + kIntegerPrefetchBytes);
-      }
-      const Index line = code_bytes_ + number * 64;
-      if (line < unit_bytes_) prefetch(unit + line + kIntegerPrefetchBytes);
-    }
-    // Scales of a group of 64 columns serve two runs.
-    return {codes, unit + code_bytes_ + (number >> group_shift_) * kParts * scale_step_, unit};
+    for (Index line = 0; line < Kind::kRunBytes; line += 64) prefetch(codes + line);
+    const Index line = Kind::kCodeBytes + run * 64;
+    if (line < unit_bytes_) prefetch(unit + line + kIntegerPrefetchBytes);
   }
 
-  [[gnu::always_inline]] Vec scales(const Run& run, int part) const {
-    return load(run.scales + part * scale_step_, run.unit + factors_);
+  // Scales of a group of 64 columns serve two runs.
+  [[gnu::always_inline]] Vec scales(const std::byte* unit, Vec factor, Index run, int part) const {
+    return load(unit + scales_at(run, part), factor);
   }
-  [[gnu::always_inline]] Vec minimums(const Run& run, int part) const {
-    return load(run.scales + minimums_ + part * scale_step_, run.unit + minimum_factors_);
+  [[gnu::always_inline]] Vec minimums(const std::byte* unit,
+                                      Vec factor,
+                                      Index run,
+                                      int part) const {
+    return load(unit + minimums_ + scales_at(run, part), factor);
   }
 
  private:
-  static constexpr Index kRunBytes = kBits * kPanelRows * kIntegerRun / 8;
-
-  [[gnu::always_inline]] Vec load(const std::byte* scales, const std::byte* factors) const {
-    if constexpr (kCoded) return mul(load_int8(scales), load_half(factors));  // exact: 8 bits by 11
-    if (scale_type_ == ScaleType::kF16) return load_half(scales);
-    if (scale_type_ == ScaleType::kBf16) return load_bf16(scales);
+  [[gnu::always_inline]] Index scales_at(Index run, int part) const {
+    return Kind::kCodeBytes + ((run >> group_shift_) * Kind::kParts + part) * Kind::kScaleStep;
+  }
+  [[gnu::always_inline]] static Vec load(const std::byte* scales, Vec factor) {
+    if constexpr (Kind::kCoded) return mul(load_int8(scales), factor);  // exact: 8 bits by 11
+    if constexpr (Kind::kScaleType == ScaleType::kF16) return load_half(scales);
+    if constexpr (Kind::kScaleType == ScaleType::kBf16) return load_bf16(scales);
     return KAKEYA_CPU_UNIT::load(reinterpret_cast<const float*>(scales));
   }
 
-  const std::byte* panel_;
   Index unit_bytes_;
-  Index code_bytes_;
-  Index scale_step_;  // to the scales of the next part
-  Index minimums_;    // from the scales
-  Index factors_;     // from the unit's beginning
-  Index minimum_factors_;
-  int unit_shift_;
+  Index minimums_;  // from the scales
+  Index factors_;   // from the unit's beginning
   int group_shift_;
-  ScaleType scale_type_;
 };
 
-// sums[r] += row first + r of a block times a panel.
-template <typename Runs, int kRows>
-inline void add_integer_runs(const IntegerRows& x,
-                             Index first,
-                             Index columns,
-                             bool has_minimum,
-                             const Runs& runs,
-                             Vec (&sums)[kRows]) {
-  constexpr int kBits = Runs::kBits;
-  constexpr int kParts = Runs::kParts;
-  constexpr int kQuads = 8 / kParts;
-  // Copies, which stay in registers: a store in the loop would be waited for in the next round.
-  Vec totals[kRows];
-  for (int r = 0; r < kRows; ++r) totals[r] = sums[r];
-  for (Index run = 0; run < columns / kIntegerRun; ++run) {
-    // One row takes lines as fast as they come, and what fetches them by itself needs no help.
-    const auto at = runs.template run<(kRows > 1)>(run);
-    const std::byte* row_codes = x.codes + (run * x.rows + first) * kIntegerRun;
-#pragma GCC unroll 2
-    for (int part = 0; part < kParts; ++part) {
-      const Index sum = run * kParts + part;
-      QuadSum<kBits> integers[kRows];
+// Rows of one block, from row `first` on, and panels, of which a tile computes the products.
+template <int kPanels>
+struct IntegerTile {
+  IntegerRows x;
+  Index first;
+  Index columns;
+  const std::byte* panels[kPanels];
+  bool prefetches;  // the panels, which no tile has read before
+};
+
+// The sums of integers of rows and panels over one part of a run. `codes` and `offsets` are those
+// of the tile's first row. Inlined by force, as what follows: sums stay in registers.
+template <typename Kind, int kRows, int kPanels>
+[[gnu::always_inline]] inline void sum_part(const std::byte* const (&panels)[kPanels],
+                                            Index run,
+                                            int part,
+                                            const std::byte* codes,
+                                            const std::int32_t* offsets,
+                                            QuadSum<Kind::kBits> (&integers)[kRows][kPanels]) {
+  constexpr int kQuads = 8 / Kind::kParts;
 #pragma GCC unroll 8
-      for (int r = 0; r < kRows; ++r) integers[r].begin(x.offsets[sum * x.rows + first + r]);
+  for (int r = 0; r < kRows; ++r) {
+#pragma GCC unroll 4
+    for (int p = 0; p < kPanels; ++p) integers[r][p].begin(offsets[r]);
+  }
 #pragma GCC unroll 8
-      for (int quad = part * kQuads; quad < (part + 1) * kQuads; ++quad) {
-        const Ints w = load_quad<kBits>(at.codes, quad);
-#pragma GCC unroll 8
-        for (int r = 0; r < kRows; ++r) {
-          integers[r].add(w, row_codes + r * kIntegerRun + quad * 4);
-        }
-      }
-      const Vec scale = runs.scales(at, part);
-#pragma GCC unroll 8
-      for (int r = 0; r < kRows; ++r) {
-        const Vec step = splat(x.steps[run * x.rows + first + r]);
-        totals[r] = fused_multiply_add(to_float(integers[r].total()), mul(scale, step), totals[r]);
-      }
-      if (!has_minimum) continue;
-      const Vec minimum = runs.minimums(at, part);
-#pragma GCC unroll 8
-      for (int r = 0; r < kRows; ++r) {
-        const Vec sum_of_row = splat(x.sums[sum * x.rows + first + r]);
-        totals[r] = fused_multiply_add(minimum, sum_of_row, totals[r]);
-      }
+  for (int quad = part * kQuads; quad < (part + 1) * kQuads; ++quad) {
+    Ints w[kPanels];
+#pragma GCC unroll 4
+    for (int p = 0; p < kPanels; ++p) {
+      w[p] = load_quad<Kind::kBits>(panels[p] + run * Kind::kRunBytes, quad);
     }
-  }
-  for (int r = 0; r < kRows; ++r) sums[r] = totals[r];
-}
-
-// Calls f(runs) with the PanelRuns of the panel.
-template <typename F>
-inline void with_runs(const IntegerPanels& format, const std::byte* panel, F f) {
-  const auto with_parts = [&]<int kParts, bool kCoded>() {
-    if (format.bits == 4) return f(PanelRuns<4, kParts, kCoded>(format, panel));
-    if (format.bits == 6) return f(PanelRuns<6, kParts, kCoded>(format, panel));
-    f(PanelRuns<8, kParts, kCoded>(format, panel));
-  };
-  const bool coded = format.scale_type == ScaleType::kCode;
-  if (format.group < kIntegerRun) {
-    return coded ? with_parts.template operator()<2, true>()
-                 : with_parts.template operator()<2, false>();
-  }
-  return coded ? with_parts.template operator()<1, true>()
-               : with_parts.template operator()<1, false>();
-}
-
-template <int kRows>
-inline void add_integers(const Product& product,
-                         const IntegerRows& x,
-                         Index first,
-                         const std::byte* panel,
-                         Vec (&sums)[kRows]) {
-  const IntegerPanels& format = product.integers;
-  const Index columns = product.columns;
-  for (Vec& sum : sums) sum = zero();
-  with_runs(format, panel, [&](const auto& runs) {
-    add_integer_runs(x, first, columns, format.has_minimum, runs, sums);
-  });
-}
-
-// Rows [row, row + kRows), of one block, times a panel, or the same panel of gate and up.
-template <int kRows>
-inline void multiply_integer_tile(const Product& product, Index row, Index panel) {
-  const Index block = row / kRowBlock * kRowBlock;
-  const IntegerRows x = integer_rows(product, block);
-  const Index at = panel * product.panel_bytes;
-  Vec values[kRows];
-  add_integers(product, x, row - block, product.panels + at, values);
-  if (product.up_panels != nullptr) {
-    Vec ups[kRows];
-    add_integers(product, x, row - block, product.up_panels + at, ups);
+#pragma GCC unroll 8
     for (int r = 0; r < kRows; ++r) {
-      values[r] = mul(activate(product.activation, values[r]), ups[r]);
+#pragma GCC unroll 4
+      for (int p = 0; p < kPanels; ++p) {
+        integers[r][p].add(w[p], codes + r * kIntegerRun + quad * 4);
+      }
     }
   }
-  for (int r = 0; r < kRows; ++r) finish(product, row + r, panel, values[r]);
+}
+
+// totals[r][p] += row first + r of the block times panel p.
+template <typename Kind, int kRows, int kPanels>
+void add_integer_tile(const IntegerPanels& format,
+                      IntegerTile<kPanels> tile,
+                      Vec (&totals)[kRows][kPanels]) {
+  const PanelRuns<Kind> runs(format);
+  const Index stride = tile.x.rows;
+  const std::byte* codes = tile.x.codes + tile.first * kIntegerRun;
+  const float* steps = tile.x.steps + tile.first;
+  const std::int32_t* offsets = tile.x.offsets + tile.first;
+  const float* row_sums = tile.x.sums + tile.first;
+  for (Index column = 0; column < tile.columns; column += Kind::kRuns * kIntegerRun) {
+    Vec factors[kPanels];
+    Vec minimum_factors[kPanels];
+    for (int p = 0; p < kPanels; ++p) {
+      factors[p] = runs.factor(tile.panels[p]);
+      minimum_factors[p] = runs.minimum_factor(tile.panels[p]);
+    }
+    for (Index run = 0; run < Kind::kRuns; ++run) {
+      if (tile.prefetches) {
+#pragma GCC unroll 4
+        for (int p = 0; p < kPanels; ++p) runs.prefetch_run(tile.panels[p], run);
+      }
+#pragma GCC unroll 2
+      for (int part = 0; part < Kind::kParts; ++part) {
+        QuadSum<Kind::kBits> integers[kRows][kPanels];
+        sum_part<Kind>(tile.panels, run, part, codes, offsets, integers);
+#pragma GCC unroll 4
+        for (int p = 0; p < kPanels; ++p) {
+          const Vec scale = runs.scales(tile.panels[p], factors[p], run, part);
+#pragma GCC unroll 8
+          for (int r = 0; r < kRows; ++r) {
+            totals[r][p] = fused_multiply_add(to_float(integers[r][p].total()),
+                                              mul(scale, splat(steps[r])), totals[r][p]);
+          }
+          if constexpr (Kind::kHasMinimum) {
+            const Vec minimum = runs.minimums(tile.panels[p], minimum_factors[p], run, part);
+#pragma GCC unroll 8
+            for (int r = 0; r < kRows; ++r) {
+              totals[r][p] = fused_multiply_add(minimum, splat(row_sums[r]), totals[r][p]);
+            }
+          }
+        }
+        offsets += stride;
+        row_sums += stride;
+      }
+      codes += stride * kIntegerRun;
+      steps += stride;
+    }
+    for (const std::byte*& panel : tile.panels) panel += format.unit_bytes();
+  }
+}
+
+// Calls f.template operator()<Kind>() with the kind of the format, which is one of those that
+// integer_format() (tensor/integer_blocks.h) gives.
+template <typename F>
+inline void with_kind(const IntegerPanels& format, F f) {
+  const auto call = [&]<int kBits, ScaleType kType, bool kMinimum, int kParts = 1>() {
+    f.template operator()<PanelKind<kBits, kParts, kType, kMinimum>>();
+  };
+  const auto with_minimum = [&]<ScaleType kType>() {
+    if (format.bits == 4) return call.template operator()<4, kType, true>();
+    if (format.bits == 6) return call.template operator()<6, kType, true>();
+    call.template operator()<8, kType, true>();
+  };
+  using enum ScaleType;
+  if (format.scale_type == kCode) {
+    const bool halves = format.group < kIntegerRun;
+    if (format.bits == 8) return call.template operator()<8, kCode, false>();
+    if (format.bits == 6) {
+      return halves ? call.template operator()<6, kCode, false, 2>()
+                    : call.template operator()<6, kCode, true>();
+    }
+    if (!format.has_minimum) return call.template operator()<4, kCode, false, 2>();
+    return halves ? call.template operator()<4, kCode, true, 2>()
+                  : call.template operator()<4, kCode, true>();
+  }
+  if (format.scale_type == kF32) return with_minimum.template operator()<kF32>();
+  if (format.scale_type == kBf16) {
+    return format.has_minimum ? with_minimum.template operator()<kBf16>()
+                              : call.template operator()<8, kBf16, false>();
+  }
+  if (format.bits == 8) return call.template operator()<8, kF16, false>();
+  if (format.has_minimum) return with_minimum.template operator()<kF16>();
+  return format.bits == 4 ? call.template operator()<4, kF16, false>()
+                          : call.template operator()<6, kF16, false>();
+}
+
+template <int kRows, int kPanels>
+using AddIntegerTile = void (*)(const IntegerPanels&,
+                                IntegerTile<kPanels>,
+                                Vec (&)[kRows][kPanels]);
+
+template <int kRows, int kPanels>
+inline AddIntegerTile<kRows, kPanels> tile_of(const IntegerPanels& format) {
+  AddIntegerTile<kRows, kPanels> tile = nullptr;
+  with_kind(format, [&]<typename Kind>() { tile = add_integer_tile<Kind, kRows, kPanels>; });
+  return tile;
+}
+
+// Rows [row, row + kRows), of one block, times the panels [panel, panel + count), no more than a
+// tile has, or the same panels of gate and up. `prefetches`: no tile has read them before.
+template <int kRows, int kPanels>
+void multiply_integer_tile(
+    const Product& product, Index row, Index panel, Index count, bool prefetches) {
+  const Index block = row / kRowBlock * kRowBlock;
+  IntegerTile<kPanels> tile;
+  tile.x = integer_rows(product, block);
+  tile.first = row - block;
+  tile.columns = product.columns;
+  tile.prefetches = prefetches;
+  const AddIntegerTile<kRows, kPanels> add = tile_of<kRows, kPanels>(product.integers);
+  const auto sum_up = [&](const std::byte* panels, Vec(&totals)[kRows][kPanels]) {
+    for (int p = 0; p < kPanels; ++p) {
+      // Beyond the last panel the tile computes that one again.
+      tile.panels[p] = panels + (panel + (p < count ? p : count - 1)) * product.panel_bytes;
+      for (int r = 0; r < kRows; ++r) totals[r][p] = zero();
+    }
+    add(product.integers, tile, totals);
+  };
+  Vec values[kRows][kPanels];
+  sum_up(product.panels, values);
+  if (product.up_panels != nullptr) {
+    Vec ups[kRows][kPanels];
+    sum_up(product.up_panels, ups);
+    for (int r = 0; r < kRows; ++r) {
+      for (int p = 0; p < kPanels; ++p) {
+        values[r][p] = mul(activate(product.activation, values[r][p]), ups[r][p]);
+      }
+    }
+  }
+  for (int r = 0; r < kRows; ++r) {
+    for (int p = 0; p < count; ++p) finish(product, row + r, panel + p, values[r][p]);
+  }
 }
 
 // Multiplies `height` <= kRows rows.
 template <int kRows>
-inline void multiply_integer_height(const Product& product, Index row, Index height, Index panel) {
+inline void multiply_integer_height(
+    const Product& product, Index row, Index height, Index panel, Index count, bool prefetches) {
   if (height == kRows) {
-    multiply_integer_tile<kRows>(product, row, panel);
+    multiply_integer_tile<kRows, kIntegerPanels>(product, row, panel, count, prefetches);
   } else if constexpr (kRows > 1) {
-    multiply_integer_height<kRows - 1>(product, row, height, panel);
+    multiply_integer_height<kRows - 1>(product, row, height, panel, count, prefetches);
+  }
+}
+
+// Rows [first, last), of one block, times the panels [panel, panel + count), no more than a tile
+// has. Many rows take tall tiles, whose panels are unpacked less often.
+inline void multiply_integer_block(
+    const Product& product, Index first, Index last, Index panel, Index count, bool prefetches) {
+  Index row = first;
+  if constexpr (kTallIntegerRows > 0) {
+    constexpr Index kNarrow = kIntegerPanels / 2;
+    for (; row + kTallIntegerRows <= last; row += kTallIntegerRows) {
+      for (Index p = 0; p < count; p += kNarrow) {
+        multiply_integer_tile<kTallIntegerRows, kNarrow>(product, row, panel + p,
+                                                         count - p < kNarrow ? count - p : kNarrow,
+                                                         prefetches && row == first);
+      }
+    }
+  }
+  // Tiles of equal height, as in other products.
+  const Index tiles = (last - row + kIntegerRows - 1) / kIntegerRows;
+  for (Index tile = 0; tile < tiles; ++tile) {
+    const Index height = (last - row + tiles - tile - 1) / (tiles - tile);
+    multiply_integer_height<kIntegerRows>(product, row, height, panel, count,
+                                          prefetches && row == first);
+    row += height;
   }
 }
 
 inline void multiply_integer_vectors(const Product& product, const ProductPart& part) {
-  for (Index panel = part.first_panel; panel < part.last_panel; ++panel) {
-    for (Index block = part.first_row; block < part.last_row; block += kRowBlock) {
-      const Index left = part.last_row - block;
-      const Index rows = left < kRowBlock ? left : kRowBlock;
-      // Tiles of equal height, as in other products.
-      const Index tiles = (rows + kIntegerRows - 1) / kIntegerRows;
-      Index row = block;
-      for (Index tile = 0; tile < tiles; ++tile) {
-        const Index height = (block + rows - row + tiles - tile - 1) / (tiles - tile);
-        multiply_integer_height<kIntegerRows>(product, row, height, panel);
-        row += height;
-      }
+  for (Index panel = part.first_panel; panel < part.last_panel; panel += kIntegerPanels) {
+    const Index left = part.last_panel - panel;
+    const Index count = left < kIntegerPanels ? left : kIntegerPanels;
+    for (Index first = part.first_row; first < part.last_row; first += kRowBlock) {
+      const Index last = part.last_row - first < kRowBlock ? part.last_row : first + kRowBlock;
+      multiply_integer_block(product, first, last, panel, count, first == part.first_row);
     }
   }
 }

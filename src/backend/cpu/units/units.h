@@ -10,6 +10,7 @@ const Kernels& portable_kernels();
 const Kernels& avx2_kernels();
 const Kernels& avx2_vnni_kernels();
 const Kernels& avx512_kernels();
+const Kernels& avx512_vnni_kernels();
 const Kernels& avx512_bf16_kernels();
 const Kernels& amx_bf16_kernels();
 #endif

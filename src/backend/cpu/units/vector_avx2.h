@@ -22,8 +22,10 @@ constexpr int most_rows(int panels) {
 }
 // Panels of a tile when there are more rows than one tile takes.
 inline constexpr int kManyRowsPanels = 1;
-// Rows of a tile of integers.
+// Rows and panels of a tile of integers; there are no taller ones.
 inline constexpr int kIntegerRows = 3;
+inline constexpr int kIntegerPanels = 1;
+inline constexpr int kTallIntegerRows = 0;
 
 inline __m256i lane_mask(std::int64_t count) {
   return _mm256_cmpgt_epi32(_mm256_set1_epi32(static_cast<int>(count)),

@@ -19,8 +19,10 @@ constexpr int most_rows(int panels) {
 }
 // Panels of a tile when there are more rows than one tile takes.
 inline constexpr int kManyRowsPanels = 2;
-// Rows of a tile of integers: as many sums and integers, codes, scales.
-inline constexpr int kIntegerRows = 8;
+// Rows and panels of a tile of integers, and rows beside half as many panels.
+inline constexpr int kIntegerRows = 4;
+inline constexpr int kIntegerPanels = 4;
+inline constexpr int kTallIntegerRows = 8;
 
 inline __mmask16 lane_mask(std::int64_t count) {
   return static_cast<__mmask16>((1U << count) - 1U);
@@ -230,9 +232,11 @@ inline Ints load_high_nibbles(const std::byte* p) {
 }
 // The codes with two more bits above their four: those at `shift` of the bytes at `p`.
 inline Ints with_high_pairs(Ints low, const std::byte* p, int shift) {
-  const __m512i pairs = _mm512_and_si512(
-      _mm512_srli_epi16(_mm512_loadu_si512(p), static_cast<unsigned>(shift)), _mm512_set1_epi8(3));
-  return _mm512_or_si512(low, _mm512_slli_epi16(pairs, 4));
+  const __m512i bytes = _mm512_loadu_si512(p);
+  const __m512i pairs = shift > 4 ? _mm512_srli_epi16(bytes, static_cast<unsigned>(shift - 4))
+                                  : _mm512_slli_epi16(bytes, static_cast<unsigned>(4 - shift));
+  constexpr int kOrOfAnd = 0xf8;  // first or (second and third)
+  return _mm512_ternarylogic_epi32(low, pairs, _mm512_set1_epi8(0x30), kOrOfAnd);
 }
 // sum + the products of four unsigned codes with the four int8 at `x`, for each lane. Codes are
 // below 2^kBits.

@@ -20,8 +20,10 @@ constexpr int most_rows(int panels) {
   return panels == 1 ? 2 : 1;
 }
 inline constexpr int kManyRowsPanels = 1;
-// Rows of a tile of integers.
+// Rows and panels of a tile of integers; there are no taller ones.
 inline constexpr int kIntegerRows = 2;
+inline constexpr int kIntegerPanels = 1;
+inline constexpr int kTallIntegerRows = 0;
 
 template <typename F>
 inline Vec make_vec(F f) {
