@@ -137,9 +137,9 @@ int bandwidth_bench(const BenchFlags& flags) {
   return kExitOk;
 }
 
-// A number that is known; null for 0.
-nlohmann::ordered_json known(double value) {
-  return value > 0.0 ? nlohmann::ordered_json(value) : nullptr;
+// Sets a number that is known: 0 is not.
+void set_known(nlohmann::ordered_json& json, const char* name, double value) {
+  if (value > 0.0) json[name] = value;
 }
 
 int kernel_bench(const BenchFlags& flags, bench::KernelBenchOptions& options) {
@@ -156,17 +156,19 @@ int kernel_bench(const BenchFlags& flags, bench::KernelBenchOptions& options) {
   json["bench"] = "kernels";
   json["backend"] = measured->backend;
   json["threads"] = measured->num_threads;
-  json["bf16_peak_gflops"] = known(measured->bf16_peak_gflops);
-  json["f32_peak_gflops"] = known(measured->f32_peak_gflops);
+  set_known(json, "bf16_peak_gflops", measured->bf16_peak_gflops);
+  set_known(json, "f32_peak_gflops", measured->f32_peak_gflops);
   for (const bench::KernelResult& result : measured->results) {
-    json["results"].push_back({{"name", result.name},
-                               {"rows", result.rows},
-                               {"milliseconds", result.milliseconds},
-                               {"bytes", result.bytes},
-                               {"gb_per_s", result.gigabytes_per_second},
-                               {"percent_of_probe", known(result.bandwidth_percent)},
-                               {"gflop_per_s", result.gflops},
-                               {"percent_of_peak", known(result.peak_percent)}});
+    nlohmann::ordered_json& row = json["results"].emplace_back();
+    row["name"] = result.name;
+    row["rows"] = result.rows;
+    row["milliseconds"] = result.milliseconds;
+    row["bytes"] = result.bytes;
+    row["gb_per_s"] = result.gigabytes_per_second;
+    set_known(row, "percent_of_probe", result.bandwidth_percent);
+    row["gflop_per_s"] = result.gflops;
+    set_known(row, "percent_of_peak", result.peak_percent);
+    set_known(row, "multiplications_per_cycle", result.multiplications_per_cycle);
   }
   print_json(json);
   return kExitOk;
@@ -185,7 +187,8 @@ void add_bench_command(CLI::App& app, int& exit_code) {
       "  kakeya bench speculative --acceptance 0.8,0.66,0.55,0.46\n"
       "  kakeya bench batch --sessions 1,8,32\n"
       "  kakeya bench bandwidth\n"
-      "  kakeya bench kernels --backend cuda --weights q4_0 --filter experts");
+      "  kakeya bench kernels --backend cuda --weights q4_0 --filter experts\n"
+      "  kakeya bench kernels --filter 'in cache'");
   auto flags = std::make_shared<BenchFlags>();
 
   CLI::App* decode = command->add_subcommand("decode", "One token at a time");

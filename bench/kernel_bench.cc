@@ -10,8 +10,10 @@
 #include "backend/cpu/instruction_set.h"
 #include "backend/cpu/probe.h"
 #include "base/status.h"
+#include "bench/cached_products.h"
 #include "bench/kernel_timer.h"
 #include "kv/kv_cache.h"
+#include "tensor/integer_blocks.h"
 #include "tensor/random_weights.h"
 
 namespace kakeya::bench {
@@ -103,6 +105,7 @@ class KernelBench {
     KAKEYA_TRY(bench_experts());
     KAKEYA_TRY(bench_attention());
     KAKEYA_TRY(bench_loading());
+    if (kernels != nullptr) KAKEYA_TRY(bench_cached(*kernels));
     if (!report_.results.empty()) return {};
     return invalid_argument("no case has '{}' in its name", options_.filter);
   }
@@ -326,6 +329,32 @@ class KernelBench {
     return status;
   }
 
+  // Products of quantised weights that stay in a core's caches: each format of files, or the one
+  // that was asked for.
+  Status bench_cached(const cpu::Kernels& kernels) {
+    for (const QuantizedFormat format : all_quantized_formats()) {
+      const std::string name = fmt::format("in cache {}x{} {}", kCachedColumns, kCachedOutputs,
+                                           quantized_format_name(format));
+      if (!wanted(name) || (options_.weights && *options_.weights != format)) continue;
+      if (!integer_format({.quantization = format}) || !has_random_blocks(format)) continue;
+      KAKEYA_ASSIGN_OR_RETURN(const auto products, measure_cached_products(kernels, format, rows_,
+                                                                           options_.seconds / 4.0));
+      for (const CachedProduct& product : products) {
+        report_.results.push_back(
+            {.name = name,
+             .rows = product.rows,
+             .milliseconds = 1e3 * product.seconds,
+             .bytes = product.bytes,
+             .gigabytes_per_second = 1e-9 * product.bytes / product.seconds,
+             .gflops = 2e-9 * product.multiplications / product.seconds,
+             .peak_percent = product.percent_of_bound,
+             .multiplications_per_cycle =
+                 product.cycle_seconds * product.multiplications / product.seconds});
+      }
+    }
+    return {};
+  }
+
   struct CachedRows {
     std::int64_t heads, kv_heads, head_dim, window, context;
     KvFormat format;
@@ -422,7 +451,8 @@ class KernelBench {
   KernelReport report_;
 };
 
-std::string percent(double value) {
+// A number that is known, or a line.
+std::string known(double value) {
   return value > 0.0 ? fmt::format("{:.1f}", value) : "-";
 }
 
@@ -448,12 +478,13 @@ std::string format_kernel_report(const KernelReport& report) {
     text += fmt::format(": bf16 peak {:.0f} GFLOP/s, f32 peak {:.0f} GFLOP/s",
                         report.bf16_peak_gflops, report.f32_peak_gflops);
   }
-  text += fmt::format("\n{:<46} {:>4} {:>9} {:>8} {:>7} {:>6} {:>8} {:>6}\n", "kernel", "rows",
-                      "ms", "MB", "GB/s", "% bw", "GFLOP/s", "% peak");
+  text += fmt::format("\n{:<46} {:>4} {:>9} {:>8} {:>7} {:>6} {:>8} {:>6} {:>9}\n", "kernel",
+                      "rows", "ms", "MB", "GB/s", "% bw", "GFLOP/s", "% peak", "MAC/cycle");
   for (const KernelResult& r : report.results) {
-    text += fmt::format("{:<46} {:>4} {:>9.4f} {:>8.1f} {:>7.1f} {:>6} {:>8.1f} {:>6}\n", r.name,
-                        r.rows, r.milliseconds, r.bytes * 1e-6, r.gigabytes_per_second,
-                        percent(r.bandwidth_percent), r.gflops, percent(r.peak_percent));
+    text += fmt::format("{:<46} {:>4} {:>9.4f} {:>8.1f} {:>7.1f} {:>6} {:>8.1f} {:>6} {:>9}\n",
+                        r.name, r.rows, r.milliseconds, r.bytes * 1e-6, r.gigabytes_per_second,
+                        known(r.bandwidth_percent), r.gflops, known(r.peak_percent),
+                        known(r.multiplications_per_cycle));
   }
   return text;
 }

@@ -30,6 +30,9 @@ struct KernelResult {
   double bandwidth_percent = 0;  // of what ReadProbe measured just before; 0: nothing
   double gflops = 0;
   double peak_percent = 0;  // of the register-resident peak of the instructions in use; 0: unknown
+  // Multiplications of a weight by a number in a clock cycle: known of cached products alone, which
+  // are timed in CPU time of one core, and whose peak is the bound of the format.
+  double multiplications_per_cycle = 0;
 };
 
 struct KernelReport {

@@ -96,6 +96,20 @@ void check_operations(const Report& report, RuleChecks& checks) {
                 fmt::format("expected at most {:.1f} GB/s, got {:.1f}", most, rate));
 }
 
+void check_kernels(const Report& report, RuleChecks& checks) {
+  // The peak was measured in turn: on a busy machine either may have met more.
+  constexpr double kMostOfPeak = 120.0;
+  for (std::size_t i = 0; i < report["results"].size(); ++i) {
+    const Report& result = report["results"][i];
+    const std::string at = fmt::format("results/{}", i);
+    checks.expect_number(result["bytes"].get<double>() / result["milliseconds"].get<double>() / 1e6,
+                         result["gb_per_s"], "headline", at + "/gb_per_s");
+    const double share = result.value("percent_of_peak", 0.0);
+    checks.expect(share <= kMostOfPeak, "within-the-machine", at + "/percent_of_peak",
+                  fmt::format("expected at most {} %, got {:.0f}", kMostOfPeak, share));
+  }
+}
+
 void check_sessions(const Report& report, RuleChecks& checks) {
   check_bench_command(report, "bench-batch", 3, checks);
   const std::vector<double> first = numbers(report["results"][0]["samples"]);
@@ -162,6 +176,28 @@ std::vector<ClaimGroup> operation_claims(const Report& report) {
   return {std::move(group)};
 }
 
+std::vector<ClaimGroup> kernel_claims(const Report& report) {
+  ClaimGroup speed{.title = "Operations", .unit = "GFLOP/s", .better = Better::kMore};
+  ClaimGroup cached{.title = "Products in cache",
+                    .unit = "multiplications a clock cycle of a core",
+                    .better = Better::kMore};
+  for (const Report& result : report["results"]) {
+    const std::string name =
+        fmt::format("{}, {} rows", field_text(result["name"]), count(result["rows"]));
+    if (result.contains("multiplications_per_cycle")) {
+      cached.claims.push_back(
+          {.name = name, .value = field_number(result["multiplications_per_cycle"])});
+    } else {
+      speed.claims.push_back({.name = name, .value = field_number(result["gflop_per_s"])});
+    }
+  }
+  std::vector<ClaimGroup> groups;
+  for (ClaimGroup* group : {&speed, &cached}) {
+    if (!group->claims.empty()) groups.push_back(std::move(*group));
+  }
+  return groups;
+}
+
 std::vector<ClaimGroup> session_claims(const Report& report) {
   ClaimGroup speed{.title = "Sessions that decode together",
                    .unit = "tokens/s of all",
@@ -206,6 +242,23 @@ operations/*/seconds seconds checked
 operations/*/bytes number checked
 operations/*/gb_per_s number checked
 other_seconds number checked
+)";
+
+constexpr std::string_view kKernels = R"(
+bench text checked
+backend text stated
+threads count stated
+bf16_peak_gflops? number stated
+f32_peak_gflops? number stated
+results/*/name text stated
+results/*/rows count stated
+results/*/milliseconds number measured
+results/*/bytes number stated
+results/*/gb_per_s number checked
+results/*/percent_of_probe? number stated
+results/*/gflop_per_s number stated
+results/*/percent_of_peak? number checked
+results/*/multiplications_per_cycle? number stated
 )";
 
 constexpr std::string_view kSessions = R"(
@@ -284,6 +337,15 @@ const ReportKind& operations_report() {
                                    .claims = operation_claims,
                                    .unique_rows = {{"operations", {"name"}}},
                                    .timed_samples = {"sample_seconds/*"}};
+  return kKind;
+}
+
+const ReportKind& kernels_report() {
+  static const ReportKind kKind = {.name = "kakeya.bench.kernels",
+                                   .schemas = {{1, fields_of({kProvenance, kKernels})}},
+                                   .check = check_kernels,
+                                   .claims = kernel_claims,
+                                   .unique_rows = {{"results", {"name", "rows"}}}};
   return kKind;
 }
 

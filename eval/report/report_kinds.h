@@ -23,6 +23,7 @@ const ReportKind& decode_report();
 const ReportKind& prefill_report();
 const ReportKind& verify_report();
 const ReportKind& operations_report();
+const ReportKind& kernels_report();
 const ReportKind& batch_report();
 const ReportKind& peers_report();
 const ReportKind& peer_perplexity_report();
@@ -46,6 +47,7 @@ inline constexpr const ReportKind& (*kReportKinds[])() = {
     prefill_report,          // kakeya.bench.prefill
     verify_report,           // kakeya.bench.verify
     operations_report,       // kakeya.bench.operations
+    kernels_report,          // kakeya.bench.kernels
     batch_report,            // kakeya.bench.batch
     peers_report,            // kakeya.peers
     peer_perplexity_report,  // kakeya.peers.perplexity

@@ -10,8 +10,20 @@
 namespace kakeya {
 namespace {
 
-// Signed levels of formats that look codes up in a table become unsigned by this.
+// Signed codes become unsigned by this.
 constexpr int kSignedZero = 128;
+
+using CodeTable = std::array<std::uint8_t, 16>;
+
+constexpr CodeTable unsigned_levels(const std::array<std::int8_t, 16>& levels) {
+  CodeTable result{};
+  for (std::size_t i = 0; i < result.size(); ++i) {
+    result[i] = static_cast<std::uint8_t>(levels[i] + kSignedZero);
+  }
+  return result;
+}
+constexpr CodeTable kNonLinearLevels = unsigned_levels(kNonLinear);
+constexpr CodeTable kTwiceE2m1Levels = unsigned_levels(kTwiceE2m1);
 
 void set_scale(IntegerBlock& out, float scale, float minimum = 0.0F) {
   out.scales[0] = out.scales[1] = scale;
@@ -65,13 +77,9 @@ void set_five_bits(IntegerBlock& out, const std::uint8_t* nibbles, const std::ui
 }
 
 // Sets the codes to the table's level for each nibble.
-void set_levels(IntegerBlock& out,
-                const std::uint8_t* bytes,
-                const std::array<std::int8_t, 16>& levels) {
+void set_levels(IntegerBlock& out, const std::uint8_t* bytes, const CodeTable& levels) {
   set_nibbles(out, bytes);
-  for (std::uint8_t& code : out.codes) {
-    code = static_cast<std::uint8_t>(levels[code] + kSignedZero);
-  }
+  for (std::uint8_t& code : out.codes) code = levels[code];
 }
 
 // Each of the readers below reads columns [32 * part, 32 * part + 32) of a block; the fields of
@@ -152,18 +160,18 @@ void read_q6_k(const std::uint8_t* block, int part, IntegerBlock& out) {
 }
 
 void read_iq4_nl(const std::uint8_t* block, int /*part*/, IntegerBlock& out) {
-  set_levels(out, block + 2, kNonLinear);
+  set_levels(out, block + 2, kNonLinearLevels);
   set_scale(out, half_at(block));
 }
 
 void read_iq4_xs(const std::uint8_t* block, int part, IntegerBlock& out) {
-  set_levels(out, block + 8 + 16 * part, kNonLinear);
+  set_levels(out, block + 8 + 16 * part, kNonLinearLevels);
   set_factors(out, half_at(block));
   for (int half = 0; half < 2; ++half) set_scale_codes(out, half, iq4_xs_scale(block, part));
 }
 
 void read_mxfp4(const std::uint8_t* block, int /*part*/, IntegerBlock& out) {
-  set_levels(out, block + 1, kTwiceE2m1);
+  set_levels(out, block + 1, kTwiceE2m1Levels);
   set_scale(out, half_of_e8m0(block[0]));
 }
 
@@ -179,17 +187,20 @@ constexpr DType kCodes = DType::kI8;
 constexpr std::array kBlockReaders = {
     BlockReader{{.bits = 4, .zero = 8, .scale_type = kHalf}, read_q4_0},
     BlockReader{{.bits = 4, .has_minimum = true, .scale_type = kHalf}, read_q4_1},
-    BlockReader{{.bits = 6, .zero = 16, .scale_type = kHalf}, read_q5_0},
-    BlockReader{{.bits = 6, .has_minimum = true, .scale_type = kHalf}, read_q5_1},
+    BlockReader{{.bits = 5, .zero = 16, .scale_type = kHalf}, read_q5_0},
+    BlockReader{{.bits = 5, .has_minimum = true, .scale_type = kHalf}, read_q5_1},
     BlockReader{{.zero = kSignedZero, .scale_type = kHalf}, read_q8_0},
     BlockReader{{.bits = 4, .group = 16, .has_minimum = true, .scale_type = kCodes}, read_q2_k},
     BlockReader{{.bits = 4, .zero = 4, .group = 16, .scale_type = kCodes}, read_q3_k},
     BlockReader{{.bits = 4, .has_minimum = true, .scale_type = kCodes}, read_q4_k},
-    BlockReader{{.bits = 6, .has_minimum = true, .scale_type = kCodes}, read_q5_k},
+    BlockReader{{.bits = 5, .has_minimum = true, .scale_type = kCodes}, read_q5_k},
     BlockReader{{.bits = 6, .zero = 32, .group = 16, .scale_type = kCodes}, read_q6_k},
-    BlockReader{{.zero = kSignedZero, .scale_type = kHalf}, read_iq4_nl},
-    BlockReader{{.zero = kSignedZero, .scale_type = kCodes}, read_iq4_xs},
-    BlockReader{{.zero = kSignedZero, .scale_type = DType::kBF16}, read_mxfp4},
+    BlockReader{{.zero = kSignedZero, .scale_type = kHalf, .levels = &kNonLinearLevels},
+                read_iq4_nl},
+    BlockReader{{.zero = kSignedZero, .scale_type = kCodes, .levels = &kNonLinearLevels},
+                read_iq4_xs},
+    BlockReader{{.zero = kSignedZero, .scale_type = DType::kBF16, .levels = &kTwiceE2m1Levels},
+                read_mxfp4},
 };
 static_assert(static_cast<std::size_t>(QuantizedFormat::kNvfp4) == kBlockReaders.size());
 
@@ -235,9 +246,7 @@ std::optional<IntegerFormat> integer_format(const TensorView& weight) {
   const auto* groups = std::get_if<AffineGroups>(&weight.quantization);
   if (groups == nullptr) return std::nullopt;
   const int bits = groups->format.bits;
-  return IntegerFormat{.bits = bits <= 4   ? 4
-                               : bits <= 6 ? 6
-                                           : 8,
+  return IntegerFormat{.bits = bits <= 6 ? std::max(bits, 4) : 8,
                        .group = std::min<std::int64_t>(64, groups->format.group_size),
                        .has_minimum = true,
                        .scale_type = groups->dtype};

@@ -7,6 +7,7 @@
 // (quantized_format.h, affine_format.h) is this number, but for the rounding of the sum.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <optional>
 #include <span>
@@ -21,13 +22,15 @@ inline constexpr std::int64_t kScaleFactorGroup = 256;  // columns that share fa
 
 // The properties that all integers of a tensor share.
 struct IntegerFormat {
-  int bits = 8;              // of a code: 4, 6 or 8, whichever holds it
+  int bits = 8;              // of a code: 4, 5, 6 or 8, whichever holds it
   int zero = 0;              // 0, 4, 8, 16, 32 or 128
   std::int64_t group = 32;   // 16, 32 or 64
   bool has_minimum = false;  // else all are 0
   // F16, BF16 or F32: holds all scales and minimums exactly. I8: they are such numbers times
   // factors in F16 that kScaleFactorGroup columns share; rows are whole such groups.
   DType scale_type = DType::kF32;
+  // The codes that there are, if a format looks up 16 of them; a static table.
+  const std::array<std::uint8_t, 16>* levels = nullptr;
 
   friend bool operator==(const IntegerFormat&, const IntegerFormat&) = default;
 };

@@ -26,10 +26,13 @@ constexpr BlockScales kBlockScales[] = {
     {.format = QuantizedFormat::kQ50, .d_offset = 0, .deviation = 9.23F},
     {.format = QuantizedFormat::kQ51, .d_offset = 0, .deviation = 9.23F, .minimum = -15.5F},
     {.format = QuantizedFormat::kQ80, .d_offset = 0, .deviation = 73.9F},
+    {.format = QuantizedFormat::kQ2K, .d_offset = 80, .deviation = 13.9F, .minimum = 1.5F},
+    {.format = QuantizedFormat::kQ3K, .d_offset = 108, .deviation = 43.3F},
     {.format = QuantizedFormat::kQ4K, .d_offset = 0, .deviation = 258.0F, .minimum = 7.5F},
     {.format = QuantizedFormat::kQ5K, .d_offset = 0, .deviation = 528.0F, .minimum = 15.5F},
     {.format = QuantizedFormat::kQ6K, .d_offset = 208, .deviation = 1366.0F},
     {.format = QuantizedFormat::kIq4Nl, .d_offset = 0, .deviation = 70.0F},
+    {.format = QuantizedFormat::kIq4Xs, .d_offset = 0, .deviation = 1294.0F},
 };
 
 const BlockScales* find_scales(QuantizedFormat format) {

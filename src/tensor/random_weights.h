@@ -24,7 +24,7 @@ void fill_random_numbers(DType dtype,
                          std::span<std::byte> out);
 
 // True if fill_random_blocks() can make the format: those with halves as scales (Q4_0 ... Q8_0,
-// Q4_K ... Q6_K, IQ4_NL).
+// Q2_K ... Q6_K, IQ4_NL, IQ4_XS).
 bool has_random_blocks(QuantizedFormat format);
 
 // Fills `out`, whole blocks of a format of has_random_blocks(), with elements whose mean is about 0

@@ -396,7 +396,7 @@ TEST_P(IntegerProducts, ChargeWhatWasAnnounced) {
   }
 }
 
-// Bytes that 256 columns take: on CPUs of Q4_0 those of the file, of the K formats little more.
+// Bytes that 256 columns take: on CPUs those of the file, or little more.
 TEST_P(IntegerProducts, KeepFewBitsInFew) {
   const auto bytes = [&](QuantizedFormat format) {
     TensorView weight = {.shape = {128, 2816}};
@@ -412,10 +412,14 @@ TEST_P(IntegerProducts, KeepFewBitsInFew) {
   }
   EXPECT_EQ(bytes(QuantizedFormat::kQ40), 144);
   EXPECT_EQ(bytes(QuantizedFormat::kQ4K), 148);  // 144 in a file
-  EXPECT_EQ(bytes(QuantizedFormat::kQ50), 208);  // 176
-  EXPECT_EQ(bytes(QuantizedFormat::kQ5K), 212);  // 176
+  EXPECT_EQ(bytes(QuantizedFormat::kQ50), 176);
+  EXPECT_EQ(bytes(QuantizedFormat::kQ51), 192);
+  EXPECT_EQ(bytes(QuantizedFormat::kQ5K), 180);  // 176
   EXPECT_EQ(bytes(QuantizedFormat::kQ6K), 212);  // 210
   EXPECT_EQ(bytes(QuantizedFormat::kQ80), 272);
+  EXPECT_EQ(bytes(QuantizedFormat::kIq4Nl), 144);
+  EXPECT_EQ(bytes(QuantizedFormat::kIq4Xs), 140);  // 136
+  EXPECT_EQ(bytes(QuantizedFormat::kMxfp4), 144);  // 136
 }
 
 // MLX multiplies codes by f32: what they stand for, but for the order of sums.

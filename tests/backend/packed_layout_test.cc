@@ -25,7 +25,7 @@ std::uint64_t hash_of(const Matrix& matrix, std::uint64_t seed) {
 // Rows that fill no panel, of every type of number and every format. All instruction sets share the
 // layout. If this fails on purpose, packed_layout() of the backend needs another name as well.
 TEST_P(PackedLayout, IsWhatItsNameSays) {
-  ASSERT_EQ(machine_.backend->packed_layout(), "cpu panels 1");
+  ASSERT_EQ(machine_.backend->packed_layout(), "cpu panels 2");
   std::uint64_t hash = 0;
   for (const DType dtype : {DType::kF32, DType::kF16, DType::kBF16}) {
     const Tensor tensor = random_tensor({3, 21, 70}, dtype, 11);
@@ -42,7 +42,7 @@ TEST_P(PackedLayout, IsWhatItsNameSays) {
       hash = hash_of(**matrix, hash);
     }
   }
-  EXPECT_EQ(hash, 8430384434880414389U);
+  EXPECT_EQ(hash, 4518315382092186331U);
 }
 
 TEST_P(PackedLayout, MapsWhatWasPacked) {

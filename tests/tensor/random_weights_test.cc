@@ -44,7 +44,7 @@ TEST(RandomWeights, BlocksOfEveryFormatHaveTheDeviationAskedFor) {
     EXPECT_NEAR(found.mean, 0.0, 0.003) << quantized_format_name(format);
     EXPECT_NEAR(found.deviation, 0.02, 0.003) << quantized_format_name(format);
   }
-  EXPECT_EQ(formats, 9);
+  EXPECT_EQ(formats, 12);
 }
 
 TEST(RandomWeights, NumbersAreUniformAroundTheCenter) {

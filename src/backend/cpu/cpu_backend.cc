@@ -33,7 +33,7 @@ class CpuBackend final : public Backend {
   }
 
   // tests/backend/packed_layout_test.cc has what the number stands for.
-  std::string_view packed_layout() const override { return "cpu panels 1"; }
+  std::string_view packed_layout() const override { return "cpu panels 2"; }
 
   Result<std::unique_ptr<Matrix>> map_matrix(const TensorView& weight,
                                              Compute compute,

@@ -58,15 +58,27 @@ ScaleType scale_type(DType dtype) {
 }
 
 IntegerPanels integer_panels(const IntegerFormat& format) {
-  return {.bits = format.bits,
+  return {.bits = format.levels != nullptr ? 4 : format.bits,
           .zero = format.zero,
           .group = static_cast<int>(format.group),
           .has_minimum = format.has_minimum,
-          .scale_type = scale_type(format.scale_type)};
+          .scale_type = scale_type(format.scale_type),
+          .levels = format.levels != nullptr ? format.levels->data() : nullptr};
 }
 
 constexpr std::uint32_t kNibbles = 0x0f0f0f0f;
-constexpr std::uint32_t kPairs = 0x03030303;
+
+// Where a run has the bits above the fourth of the codes of four columns.
+struct HighBits {
+  HighBits(int bits, int quad)
+      : line(quad * (bits - 4) / 8),
+        shift(quad * (bits - 4) % 8),
+        mask(bits == 5 ? 0x01010101 : 0x03030303) {}
+
+  int line;
+  int shift;
+  std::uint32_t mask;  // of the bits of four codes, once shifted
+};
 
 using Line = std::array<std::uint32_t, kPanelRows>;
 
@@ -81,6 +93,15 @@ struct BlocksOfOutputs {
     return {blocks[lane], static_cast<std::size_t>(count)};
   }
 };
+
+// Puts the number of each code among the levels in its place.
+void number_codes(const std::uint8_t* levels, std::span<IntegerBlock> blocks) {
+  std::array<std::uint8_t, 256> numbers{};
+  for (std::uint8_t i = 0; i < 16; ++i) numbers[levels[i]] = i;
+  for (IntegerBlock& block : blocks) {
+    for (std::uint8_t& code : block.codes) code = numbers[code];
+  }
+}
 
 // The codes of all outputs in 32 columns. Words are copied for many outputs before the first is
 // looked at: reading several at once what was just written singly would wait for each.
@@ -101,27 +122,34 @@ void write_codes(int bits, const BlocksOfOutputs& from, Index b, std::byte* run)
       lines[low][i] = (words[2 * low][i] & kNibbles) | (words[2 * low + 1][i] & kNibbles) << 4;
     }
   }
-  for (int high = 0; high < 2 && bits == 6; ++high) {
-    Line& line = lines[4 + high] = {};
-    for (int quad = 0; quad < 4; ++quad) {
-      const Line& from_quad = words[4 * high + quad];
-      for (std::size_t i = 0; i < kPanelRows; ++i) {
-        line[i] |= ((from_quad[i] >> 4) & kPairs) << (2 * quad);
-      }
-    }
+  for (int high = 0; high < bits - 4; ++high) lines[4 + high] = {};
+  for (int quad = 0; quad < kQuads && bits > 4; ++quad) {
+    const HighBits at(bits, quad);
+    Line& line = lines[4 + at.line];
+    for (std::size_t i = 0; i < kPanelRows; ++i)
+      line[i] |= (words[quad][i] >> 4 & at.mask) << at.shift;
   }
   std::memcpy(run, lines, bits * sizeof(Line));
 }
 
-void read_codes(int bits, const std::byte* run, Index lane, std::uint8_t* codes) {
+void read_codes(const IntegerPanels& panels,
+                const std::byte* run,
+                Index lane,
+                std::uint8_t* codes) {
+  const int bits = panels.bits;
   const auto word_of = [&](Index line) {
     return read<std::uint32_t>(run, line * kPanelRows + lane);
   };
   for (int quad = 0; quad < 8; ++quad) {
     std::uint32_t word = bits == 8 ? word_of(quad) : word_of(quad / 2) >> (quad % 2 * 4) & kNibbles;
-    if (bits == 6) word |= (word_of(4 + quad / 4) >> (quad % 4 * 2) & kPairs) << 4;
+    if (bits == 5 || bits == 6) {
+      const HighBits at(bits, quad);
+      word |= (word_of(4 + at.line) >> at.shift & at.mask) << 4;
+    }
     std::memcpy(codes + 4 * quad, &word, sizeof(word));
   }
+  if (panels.levels == nullptr) return;
+  for (Index k = 0; k < kIntegerBlock; ++k) codes[k] = panels.levels[codes[k]];
 }
 
 // 32 columns of a panel: their unit, and their number in it.
@@ -198,7 +226,7 @@ void read_block(
   const BlockPlace place = place_of_block(panels, block);
   const std::byte* unit = from + place.unit;
   std::uint8_t codes[kIntegerBlock];
-  read_codes(panels.bits, unit + place.run * panels.run_bytes(), lane, codes);
+  read_codes(panels, unit + place.run * panels.run_bytes(), lane, codes);
   for (Index begin = 0; begin < kIntegerBlock; begin += panels.sum_columns()) {
     const Index column = place.run * kIntegerBlock + begin;
     const float scale = read_scale(panels, unit, column, lane, 0);
@@ -293,7 +321,9 @@ void CpuMatrix::pack_integers(const TensorView& weight,
   for (Index begin = 0; begin < num_blocks; begin += BlocksOfOutputs::kBlocks) {
     const Index size = std::min(BlocksOfOutputs::kBlocks, num_blocks - begin);
     for (Index lane = 0; lane < count; ++lane) {
-      read_integer_blocks(weight, row + lane, begin, blocks.of(lane, size));
+      const std::span<IntegerBlock> of_lane = blocks.of(lane, size);
+      read_integer_blocks(weight, row + lane, begin, of_lane);
+      if (integers().levels != nullptr) number_codes(integers().levels, of_lane);
     }
     for (Index b = 0; b < size; ++b) write_blocks(integers(), blocks, b, begin + b, panel);
   }

@@ -45,9 +45,9 @@ enum class ScaleType : std::uint8_t { kF16, kBf16, kF32, kCode };
 //
 //   codes     runs of 32 columns, in lines of 64 bytes: four bytes for each output, for columns
 //             k ... k + 3. With 8 bits line l of a run has columns 4 l ...; with 4 bits columns 8 l
-//             ... in the low nibbles and 8 l + 4 ... in the high ones. With 6 bits four such lines
-//             hold the low bits; line 4 + l the two high ones of columns 16 l ... in its lowest
-//             bits, of 16 l + 4 ... in the next, and so on
+//             ... in the low nibbles and 8 l + 4 ... in the high ones. With 5 and 6 bits four such
+//             lines hold the low ones; the high ones of four columns, then of the next four, and
+//             so on, fill the bytes of line 4, and with 6 bits of line 5
 //   scales    [columns / group][16]
 //   minimums  [columns / group][16], if there are any
 //   factors   [16] f16 of the scales, and of the minimums if there are any, if they have factors
@@ -59,6 +59,8 @@ struct IntegerPanels {
   int group = 32;  // 16, 32 or 64
   bool has_minimum = false;
   ScaleType scale_type = ScaleType::kF32;
+  // Codes of 4 bits stand for these, a static table [16]; null: for themselves.
+  const std::uint8_t* levels = nullptr;
 
   constexpr bool has_factors() const { return scale_type == ScaleType::kCode; }
   constexpr Index unit_columns() const { return has_factors() ? 4 * kIntegerUnit : kIntegerUnit; }
@@ -278,6 +280,9 @@ struct Kernels {
   // Runs `rounds` of the unit's peak loop in registers; returns the operations done.
   double (*f32_peak)(Index rounds) = nullptr;
   double (*bf16_peak)(Index rounds) = nullptr;
+  // Runs `rounds` rounds of the multiplications and steps of a run of columns of such panels, all
+  // in registers; returns the multiplications of weights by numbers done.
+  double (*integer_bound)(const IntegerPanels& panels, Index rounds) = nullptr;
 };
 
 }  // namespace kakeya::cpu

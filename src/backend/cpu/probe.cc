@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <cstring>
 
+#include "base/clock.h"
 #include "base/memory_budget.h"
 
 namespace kakeya::cpu {
@@ -108,6 +109,22 @@ double measure_f32_peak(ThreadPool& pool, const Kernels& kernels, double seconds
 
 double measure_bf16_peak(ThreadPool& pool, const Kernels& kernels, double seconds) {
   return measure_peak(pool, kernels.bf16_peak, seconds);
+}
+
+double measure_cycle_seconds() {
+#if defined(__x86_64__)
+  constexpr int kSteps = 20000;
+  constexpr int kCycles = 4 * 3;
+  const ThreadTime time;
+  std::uint64_t x = 3;
+  for (int i = 0; i < kSteps; ++i) {
+    // Written out: the compiler would make fewer multiplications of them.
+    asm volatile("imul %0, %0\n\timul %0, %0\n\timul %0, %0\n\timul %0, %0" : "+r"(x));
+  }
+  return time.seconds() / (kSteps * kCycles);
+#else
+  return 0.0;
+#endif
 }
 
 }  // namespace kakeya::cpu

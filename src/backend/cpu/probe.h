@@ -19,6 +19,10 @@ double measure_read_bandwidth(ThreadPool& pool, double seconds = 0.15);
 double measure_f32_peak(ThreadPool& pool, const Kernels& kernels, double seconds);
 double measure_bf16_peak(ThreadPool& pool, const Kernels& kernels, double seconds);
 
+// CPU seconds of a clock cycle of this thread's core, by a chain of multiplications of three cycles
+// each; some microseconds. 0 where nobody knows how long those take.
+double measure_cycle_seconds();
+
 // Bytes of the last-level cache, or 0 if the system does not tell.
 std::size_t last_level_cache_bytes();
 

@@ -39,9 +39,8 @@ inline void unpack_runs(const IntegerPanels& format,
       runs.prefetch_run(unit, run);
 #pragma GCC unroll 8
       for (int quad = 0; quad < 8; ++quad) {
-        const __m512i codes = load_quad<Kind::kBits>(unit + run * Kind::kRunBytes, quad);
         _mm512_store_si512(out.codes + ((first + run) * 8 + quad) * 64,
-                           _mm512_sub_epi8(codes, zeros));
+                           _mm512_sub_epi8(runs.codes(unit, run, quad), zeros));
       }
 #pragma GCC unroll 2
       for (int part = 0; part < kParts; ++part) {

@@ -106,23 +106,12 @@ inline void pack_integer_rows(const PackRows& pack, Index first_row, Index last_
   }
 }
 
-// Line `quad` of four columns of a run of codes.
-template <int kBits>
-inline Ints load_quad(const std::byte* run, int quad) {
-  if constexpr (kBits == 8) {
-    return load_codes(run + 64 * quad);
-  } else {
-    const Ints low = quad % 2 == 0 ? load_low_nibbles(run + 32 * quad)
-                                   : load_high_nibbles(run + 32 * (quad - 1));
-    if constexpr (kBits == 4) return low;
-    return with_high_pairs(low, run + 256 + 64 * (quad / 4), 2 * (quad % 4));
-  }
-}
-
 // Panels whose layout the compiler knows but for `group` and the sizes that follow from it.
-template <int kBitsOfCodes, int kPartsOfRun, ScaleType kTypeOfScales, bool kMinimum>
+template <int kBitsOfCodes, int kPartsOfRun, ScaleType kTypeOfScales, bool kMinimum, bool kLooksUp>
 struct PanelKind {
   static constexpr int kBits = kBitsOfCodes;
+  static constexpr bool kHasLevels = kLooksUp;
+  using Sum = QuadSum<kHasLevels ? 8 : kBits>;
   static constexpr int kParts = kPartsOfRun;  // of a run of 32 columns, each with scales
   static constexpr ScaleType kScaleType = kTypeOfScales;
   static constexpr bool kHasMinimum = kMinimum;
@@ -143,7 +132,21 @@ class PanelRuns {
       : unit_bytes_(format.unit_bytes()),
         minimums_(format.scales_bytes()),
         factors_(format.factors_at()),
-        group_shift_(format.group == kIntegerUnit ? 1 : 0) {}
+        group_shift_(format.group == kIntegerUnit ? 1 : 0) {
+    if constexpr (Kind::kHasLevels) levels_ = load_levels(format.levels);
+  }
+
+  // Codes `quad` of four columns of a run.
+  [[gnu::always_inline]] Ints codes(const std::byte* unit, Index run, int quad) const {
+    const std::byte* from = unit + run * Kind::kRunBytes;
+    if constexpr (Kind::kBits == 8) return load_codes(from + 64 * quad);
+    const Ints low = quad % 2 == 0 ? load_low_nibbles(from + 32 * quad)
+                                   : load_high_nibbles(from + 32 * (quad - 1));
+    if constexpr (Kind::kHasLevels) return look_up(levels_, low);
+    if constexpr (Kind::kBits == 4) return low;
+    constexpr int kHigh = Kind::kBits - 4;
+    return with_high_bits<kHigh>(low, from + 256 + quad * kHigh / 8 * 64, quad * kHigh % 8);
+  }
 
   // Factors of a unit's scales, and of its minimums; zero if it has none.
   [[gnu::always_inline]] Vec factor(const std::byte* unit) const {
@@ -188,6 +191,7 @@ class PanelRuns {
   Index minimums_;  // from the scales
   Index factors_;   // from the unit's beginning
   int group_shift_;
+  Ints levels_;
 };
 
 // Rows of one block, from row `first` on, and panels, of which a tile computes the products.
@@ -203,12 +207,13 @@ struct IntegerTile {
 // The sums of integers of rows and panels over one part of a run. `codes` and `offsets` are those
 // of the tile's first row. Inlined by force, as what follows: sums stay in registers.
 template <typename Kind, int kRows, int kPanels>
-[[gnu::always_inline]] inline void sum_part(const std::byte* const (&panels)[kPanels],
+[[gnu::always_inline]] inline void sum_part(const PanelRuns<Kind>& runs,
+                                            const std::byte* const (&panels)[kPanels],
                                             Index run,
                                             int part,
                                             const std::byte* codes,
                                             const std::int32_t* offsets,
-                                            QuadSum<Kind::kBits> (&integers)[kRows][kPanels]) {
+                                            typename Kind::Sum (&integers)[kRows][kPanels]) {
   constexpr int kQuads = 8 / Kind::kParts;
 #pragma GCC unroll 8
   for (int r = 0; r < kRows; ++r) {
@@ -220,7 +225,7 @@ template <typename Kind, int kRows, int kPanels>
     Ints w[kPanels];
 #pragma GCC unroll 4
     for (int p = 0; p < kPanels; ++p) {
-      w[p] = load_quad<Kind::kBits>(panels[p] + run * Kind::kRunBytes, quad);
+      w[p] = runs.codes(panels[p], run, quad);
     }
 #pragma GCC unroll 8
     for (int r = 0; r < kRows; ++r) {
@@ -257,8 +262,8 @@ void add_integer_tile(const IntegerPanels& format,
       }
 #pragma GCC unroll 2
       for (int part = 0; part < Kind::kParts; ++part) {
-        QuadSum<Kind::kBits> integers[kRows][kPanels];
-        sum_part<Kind>(tile.panels, run, part, codes, offsets, integers);
+        typename Kind::Sum integers[kRows][kPanels];
+        sum_part(runs, tile.panels, run, part, codes, offsets, integers);
 #pragma GCC unroll 4
         for (int p = 0; p < kPanels; ++p) {
           const Vec scale = runs.scales(tile.panels[p], factors[p], run, part);
@@ -289,35 +294,82 @@ void add_integer_tile(const IntegerPanels& format,
 // integer_format() (tensor/integer_blocks.h) gives.
 template <typename F>
 inline void with_kind(const IntegerPanels& format, F f) {
-  const auto call = [&]<int kBits, ScaleType kType, bool kMinimum, int kParts = 1>() {
-    f.template operator()<PanelKind<kBits, kParts, kType, kMinimum>>();
+  const auto call = [&]<int kBits, ScaleType kType, bool kMinimum, int kParts = 1,
+                        bool kLevels = false>() {
+    f.template operator()<PanelKind<kBits, kParts, kType, kMinimum, kLevels>>();
   };
   const auto with_minimum = [&]<ScaleType kType>() {
     if (format.bits == 4) return call.template operator()<4, kType, true>();
+    if (format.bits == 5) return call.template operator()<5, kType, true>();
     if (format.bits == 6) return call.template operator()<6, kType, true>();
     call.template operator()<8, kType, true>();
   };
   using enum ScaleType;
+  if (format.levels != nullptr) {
+    return format.scale_type == kCode  ? call.template operator()<4, kCode, false, 1, true>()
+           : format.scale_type == kF16 ? call.template operator()<4, kF16, false, 1, true>()
+                                       : call.template operator()<4, kBf16, false, 1, true>();
+  }
   if (format.scale_type == kCode) {
     const bool halves = format.group < kIntegerRun;
-    if (format.bits == 8) return call.template operator()<8, kCode, false>();
-    if (format.bits == 6) {
-      return halves ? call.template operator()<6, kCode, false, 2>()
-                    : call.template operator()<6, kCode, true>();
-    }
+    if (format.bits == 6) return call.template operator()<6, kCode, false, 2>();
+    if (format.bits == 5) return call.template operator()<5, kCode, true>();
     if (!format.has_minimum) return call.template operator()<4, kCode, false, 2>();
     return halves ? call.template operator()<4, kCode, true, 2>()
                   : call.template operator()<4, kCode, true>();
   }
   if (format.scale_type == kF32) return with_minimum.template operator()<kF32>();
-  if (format.scale_type == kBf16) {
-    return format.has_minimum ? with_minimum.template operator()<kBf16>()
-                              : call.template operator()<8, kBf16, false>();
-  }
-  if (format.bits == 8) return call.template operator()<8, kF16, false>();
+  if (format.scale_type == kBf16) return with_minimum.template operator()<kBf16>();
   if (format.has_minimum) return with_minimum.template operator()<kF16>();
-  return format.bits == 4 ? call.template operator()<4, kF16, false>()
-                          : call.template operator()<6, kF16, false>();
+  return format.bits == 4   ? call.template operator()<4, kF16, false>()
+         : format.bits == 5 ? call.template operator()<5, kF16, false>()
+                            : call.template operator()<8, kF16, false>();
+}
+
+// The multiplications and steps of a run of columns of five rows and two panels, or of three rows,
+// with codes that are there: the bound of add_integer_tile(). The assembly says that memory may
+// have changed, so that no round is done once for all.
+template <typename Kind>
+double run_integer_bound(Index rounds) {
+  constexpr int kChains = kTallIntegerRows > 0 ? 10 : 3;
+  constexpr int kWide = kTallIntegerRows > 0 ? 2 : 1;
+  alignas(64) const std::byte codes[2][64] = {};
+  alignas(64) const std::byte x[kIntegerRun + 4 * kChains] = {};
+  Vec totals[kChains];
+  for (Vec& total : totals) total = zero();
+  Vec step = zero();
+  const Vec scale = splat(1.0F);
+  for (Index part = 0; part < rounds * Kind::kParts; ++part) {
+    asm volatile("" : : "r"(codes), "r"(x) : "memory");
+    keep(step);
+    const Ints w[2] = {load_codes(codes[0]), load_codes(codes[1])};
+    typename Kind::Sum integers[kChains];
+#pragma GCC unroll 10
+    for (auto& sum : integers) sum.begin(0);
+#pragma GCC unroll 8
+    for (int quad = 0; quad < 8 / Kind::kParts; ++quad) {
+#pragma GCC unroll 10
+      for (int c = 0; c < kChains; ++c) {
+        integers[c].add(w[c % kWide], x + 4 * (quad + c / kWide));
+      }
+    }
+#pragma GCC unroll 10
+    for (int c = 0; c < kChains; ++c) {
+      totals[c] = fused_multiply_add(to_float(integers[c].total()), mul(scale, step), totals[c]);
+      if constexpr (Kind::kHasMinimum) totals[c] = fused_multiply_add(scale, step, totals[c]);
+    }
+  }
+  Vec total = zero();
+  for (const Vec& sum : totals) total = add(total, sum);
+  volatile float sink = reduce_add(total);
+  (void)sink;
+  return static_cast<double>(rounds * kChains * kIntegerRun * kPanelRows);
+}
+
+inline double integer_bound(const IntegerPanels& panels, Index rounds) {
+  double done = 0.0;
+  with_kind(panels, [&]<typename Kind>() { done = run_integer_bound<Kind>(rounds); });
+  return done;
 }
 
 template <int kRows, int kPanels>

@@ -63,6 +63,7 @@ constexpr Kernels make_kernels(std::string_view name,
   kernels.weighted_sum = weighted_sum;
   kernels.f32_peak = f32_peak;
   kernels.bf16_peak = bf16_peak;
+  kernels.integer_bound = integer_bound;
   return kernels;
 }
 

@@ -276,14 +276,27 @@ inline Ints load_high_nibbles(const std::byte* p) {
     return _mm256_and_si256(_mm256_srli_epi16(v, 4), _mm256_set1_epi8(15));
   });
 }
-inline __m256i with_high_pairs(__m256i low, __m256i bytes, int shift) {
-  const __m256i pairs = _mm256_and_si256(_mm256_srli_epi16(bytes, shift), _mm256_set1_epi8(3));
-  return _mm256_or_si256(low, _mm256_slli_epi16(pairs, 4));
+template <int kHigh>
+inline __m256i with_high_bits(__m256i low, __m256i bytes, int shift) {
+  const __m256i high =
+      shift > 4 ? _mm256_srli_epi16(bytes, shift - 4) : _mm256_slli_epi16(bytes, 4 - shift);
+  return _mm256_or_si256(low, _mm256_and_si256(high, _mm256_set1_epi8(((1 << kHigh) - 1) << 4)));
 }
-// The codes with two more bits above their four: those at `shift` of the bytes at `p`.
-inline Ints with_high_pairs(Ints low, const std::byte* p, int shift) {
+// The codes with kHigh more bits above their four: those at `shift` of the bytes at `p`.
+template <int kHigh>
+inline Ints with_high_bits(Ints low, const std::byte* p, int shift) {
   const Ints bytes = load_codes(p);
-  return {with_high_pairs(low.low, bytes.low, shift), with_high_pairs(low.high, bytes.high, shift)};
+  return {with_high_bits<kHigh>(low.low, bytes.low, shift),
+          with_high_bits<kHigh>(low.high, bytes.high, shift)};
+}
+// A table of 16 bytes, and the bytes that codes below 16 stand for.
+inline Ints load_levels(const std::uint8_t* table) {
+  const __m256i levels =
+      _mm256_broadcastsi128_si256(_mm_loadu_si128(reinterpret_cast<const __m128i*>(table)));
+  return {levels, levels};
+}
+inline Ints look_up(const Ints& levels, const Ints& codes) {
+  return {_mm256_shuffle_epi8(levels.low, codes.low), _mm256_shuffle_epi8(levels.high, codes.high)};
 }
 template <int kBits>
 inline __m256i dot_quads(__m256i sum, __m256i codes, __m256i x) {

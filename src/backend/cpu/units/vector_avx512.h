@@ -230,13 +230,21 @@ inline Ints load_low_nibbles(const std::byte* p) {
 inline Ints load_high_nibbles(const std::byte* p) {
   return _mm512_and_si512(_mm512_srli_epi16(_mm512_loadu_si512(p), 4), _mm512_set1_epi8(15));
 }
-// The codes with two more bits above their four: those at `shift` of the bytes at `p`.
-inline Ints with_high_pairs(Ints low, const std::byte* p, int shift) {
+// The codes with kHigh more bits above their four: those at `shift` of the bytes at `p`.
+template <int kHigh>
+inline Ints with_high_bits(Ints low, const std::byte* p, int shift) {
   const __m512i bytes = _mm512_loadu_si512(p);
-  const __m512i pairs = shift > 4 ? _mm512_srli_epi16(bytes, static_cast<unsigned>(shift - 4))
-                                  : _mm512_slli_epi16(bytes, static_cast<unsigned>(4 - shift));
+  const __m512i high = shift > 4 ? _mm512_srli_epi16(bytes, static_cast<unsigned>(shift - 4))
+                                 : _mm512_slli_epi16(bytes, static_cast<unsigned>(4 - shift));
   constexpr int kOrOfAnd = 0xf8;  // first or (second and third)
-  return _mm512_ternarylogic_epi32(low, pairs, _mm512_set1_epi8(0x30), kOrOfAnd);
+  return _mm512_ternarylogic_epi32(low, high, _mm512_set1_epi8(((1 << kHigh) - 1) << 4), kOrOfAnd);
+}
+// A table of 16 bytes, and the bytes that codes below 16 stand for.
+inline Ints load_levels(const std::uint8_t* table) {
+  return _mm512_broadcast_i32x4(_mm_loadu_si128(reinterpret_cast<const __m128i*>(table)));
+}
+inline Ints look_up(const Ints& levels, const Ints& codes) {
+  return _mm512_shuffle_epi8(levels, codes);
 }
 // sum + the products of four unsigned codes with the four int8 at `x`, for each lane. Codes are
 // below 2^kBits.

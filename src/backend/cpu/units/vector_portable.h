@@ -225,11 +225,28 @@ inline Ints load_high_nibbles(const std::byte* p) {
   for (std::int32_t& lane : r.lane) lane = (lane >> 4) & 0x0f0f0f0f;
   return r;
 }
-// The codes with two more bits above their four: those at `shift` of the bytes at `p`.
-inline Ints with_high_pairs(Ints low, const std::byte* p, int shift) {
+// The codes with kHigh more bits above their four: those at `shift` of the bytes at `p`.
+template <int kHigh>
+inline Ints with_high_bits(Ints low, const std::byte* p, int shift) {
+  constexpr std::int32_t kMask = ((1 << kHigh) - 1) * 0x01010101;
   const Ints bytes = load_codes(p);
-  for (int i = 0; i < 16; ++i) low.lane[i] |= ((bytes.lane[i] >> shift) & 0x03030303) << 4;
+  for (int i = 0; i < 16; ++i) low.lane[i] |= ((bytes.lane[i] >> shift) & kMask) << 4;
   return low;
+}
+// A table of 16 bytes, and the bytes that codes below 16 stand for.
+inline Ints load_levels(const std::uint8_t* table) {
+  Ints levels{};
+  std::memcpy(levels.lane, table, 16);
+  return levels;
+}
+inline Ints look_up(const Ints& levels, Ints codes) {
+  std::uint8_t table[16];
+  std::uint8_t bytes[64];
+  std::memcpy(table, levels.lane, sizeof(table));
+  std::memcpy(bytes, codes.lane, sizeof(bytes));
+  for (std::uint8_t& byte : bytes) byte = table[byte];
+  std::memcpy(codes.lane, bytes, sizeof(bytes));
+  return codes;
 }
 // sum + the products of four unsigned codes with the four int8 at `x`, for each lane.
 template <int kBits>
