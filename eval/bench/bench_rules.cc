@@ -341,8 +341,11 @@ const ReportKind& operations_report() {
 }
 
 const ReportKind& kernels_report() {
+  std::vector<ReportField> fields = fields_of({kProvenance, kKernels});
+  // Operations by themselves are those of no model.
+  std::erase_if(fields, [](const ReportField& field) { return field.names == names_of("model"); });
   static const ReportKind kKind = {.name = "kakeya.bench.kernels",
-                                   .schemas = {{1, fields_of({kProvenance, kKernels})}},
+                                   .schemas = {{1, std::move(fields)}},
                                    .check = check_kernels,
                                    .claims = kernel_claims,
                                    .unique_rows = {{"results", {"name", "rows"}}}};
