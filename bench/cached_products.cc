@@ -1,12 +1,12 @@
 #include "bench/cached_products.h"
 
-#include <algorithm>
 #include <memory>
 #include <utility>
 
 #include "backend/cpu/cpu_matrix.h"
 #include "backend/cpu/probe.h"
 #include "base/clock.h"
+#include "base/median.h"
 #include "base/status.h"
 #include "tensor/random_weights.h"
 
@@ -14,12 +14,6 @@ namespace kakeya::bench {
 namespace {
 
 constexpr double kPieceSeconds = 1e-3;
-
-double median(std::vector<double> values) {
-  const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
-  std::nth_element(values.begin(), middle, values.end());
-  return *middle;
-}
 
 // A product, and the memory that it works on.
 class CachedCase {

@@ -107,7 +107,7 @@ TEST(RandomModel, RefusesWhatItCannotWrite) {
   const auto narrow = encoding_for(QuantizedFormat::kQ80, 48);
   ASSERT_FALSE(narrow);
   EXPECT_THAT(narrow.error().message(), HasSubstr("rows of 48 elements"));
-  EXPECT_FALSE(encoding_for(QuantizedFormat::kQ2K, 256));
+  EXPECT_FALSE(encoding_for(QuantizedFormat::kMxfp4, 256));
   const ScratchFolder folder;
   const auto other = write_random_model(folder.path("x"), *named_shape("qwen3-0.6b", 1), {});
   ASSERT_FALSE(other);

@@ -139,13 +139,20 @@ class PanelRuns {
   // Codes `quad` of four columns of a run.
   [[gnu::always_inline]] Ints codes(const std::byte* unit, Index run, int quad) const {
     const std::byte* from = unit + run * Kind::kRunBytes;
-    if constexpr (Kind::kBits == 8) return load_codes(from + 64 * quad);
-    const Ints low = quad % 2 == 0 ? load_low_nibbles(from + 32 * quad)
-                                   : load_high_nibbles(from + 32 * (quad - 1));
-    if constexpr (Kind::kHasLevels) return look_up(levels_, low);
-    if constexpr (Kind::kBits == 4) return low;
-    constexpr int kHigh = Kind::kBits - 4;
-    return with_high_bits<kHigh>(low, from + 256 + quad * kHigh / 8 * 64, quad * kHigh % 8);
+    if constexpr (Kind::kBits == 8) {
+      return load_codes(from + 64 * quad);
+    } else {
+      const Ints low = quad % 2 == 0 ? load_low_nibbles(from + 32 * quad)
+                                     : load_high_nibbles(from + 32 * (quad - 1));
+      if constexpr (Kind::kHasLevels) {
+        return look_up(levels_, low);
+      } else if constexpr (Kind::kBits == 4) {
+        return low;
+      } else {
+        constexpr int kHigh = Kind::kBits - 4;
+        return with_high_bits<kHigh>(low, from + 256 + quad * kHigh / 8 * 64, quad * kHigh % 8);
+      }
+    }
   }
 
   // Factors of a unit's scales, and of its minimums; zero if it has none.
