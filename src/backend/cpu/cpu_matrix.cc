@@ -94,10 +94,16 @@ struct BlocksOfOutputs {
   }
 };
 
-// Puts the number of each code among the levels in its place.
-void number_codes(const std::uint8_t* levels, std::span<IntegerBlock> blocks) {
-  std::array<std::uint8_t, 256> numbers{};
-  for (std::uint8_t i = 0; i < 16; ++i) numbers[levels[i]] = i;
+// The number of each level in its table, by the code that it is.
+using LevelNumbers = std::array<std::uint8_t, 256>;
+LevelNumbers number_levels(const std::uint8_t* levels) {
+  LevelNumbers numbers{};
+  for (std::uint8_t i = 0; levels != nullptr && i < 16; ++i) numbers[levels[i]] = i;
+  return numbers;
+}
+
+// Puts the numbers of codes in their place.
+void number_codes(const LevelNumbers& numbers, std::span<IntegerBlock> blocks) {
   for (IntegerBlock& block : blocks) {
     for (std::uint8_t& code : block.codes) code = numbers[code];
   }
@@ -126,8 +132,9 @@ void write_codes(int bits, const BlocksOfOutputs& from, Index b, std::byte* run)
   for (int quad = 0; quad < kQuads && bits > 4; ++quad) {
     const HighBits at(bits, quad);
     Line& line = lines[4 + at.line];
-    for (std::size_t i = 0; i < kPanelRows; ++i)
+    for (std::size_t i = 0; i < kPanelRows; ++i) {
       line[i] |= (words[quad][i] >> 4 & at.mask) << at.shift;
+    }
   }
   std::memcpy(run, lines, bits * sizeof(Line));
 }
@@ -317,13 +324,14 @@ void CpuMatrix::pack_integers(const TensorView& weight,
                               std::byte* panel) const {
   const Index num_blocks = cols() / kIntegerBlock;
   std::memset(panel, 0, static_cast<std::size_t>(panel_bytes()));
+  const LevelNumbers numbers = number_levels(integers().levels);
   BlocksOfOutputs blocks;
   for (Index begin = 0; begin < num_blocks; begin += BlocksOfOutputs::kBlocks) {
     const Index size = std::min(BlocksOfOutputs::kBlocks, num_blocks - begin);
     for (Index lane = 0; lane < count; ++lane) {
       const std::span<IntegerBlock> of_lane = blocks.of(lane, size);
       read_integer_blocks(weight, row + lane, begin, of_lane);
-      if (integers().levels != nullptr) number_codes(integers().levels, of_lane);
+      if (integers().levels != nullptr) number_codes(numbers, of_lane);
     }
     for (Index b = 0; b < size; ++b) write_blocks(integers(), blocks, b, begin + b, panel);
   }
