@@ -257,7 +257,7 @@ results/*/bytes number stated
 results/*/gb_per_s number checked
 results/*/percent_of_probe? number stated
 results/*/gflop_per_s number stated
-results/*/percent_of_peak? number checked
+results/*/percent_of_peak? number result
 results/*/multiplications_per_cycle? number stated
 )";
 

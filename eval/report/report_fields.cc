@@ -39,6 +39,8 @@ bool is_of_type(const Report& value, FieldType type) {
   switch (type) {
     case FieldType::kText:
       return !text.empty() && text.size() <= 4096;
+    case FieldType::kWord:
+      return value.is_string() && text.size() <= 4096;
     case FieldType::kCommit:
       return is_hex(text, {40});
     case FieldType::kHash:
@@ -122,6 +124,7 @@ void check_presence(const Report& value,
 
 const char* type_text(FieldType type) {
   switch (type) {
+    case FieldType::kWord:
     case FieldType::kText:
       return "a text";
     case FieldType::kCommit:

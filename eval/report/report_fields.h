@@ -15,6 +15,7 @@ using Report = nlohmann::ordered_json;
 
 enum class FieldType : std::uint8_t {
   kText,
+  kWord,     // of a command line: a text that may be empty
   kCommit,   // 40 hexadecimal digits
   kHash,     // 16, 32 or 64 of them
   kTime,     // 2026-11-23T18:53:06Z

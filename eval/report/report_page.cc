@@ -45,7 +45,7 @@ std::string command_line(const Report& report) {
   std::string line;
   for (const Report& word : report["command"]) {
     const auto text = word.get<std::string>();
-    const bool plain = text.find_first_of(" '\"") == std::string::npos;
+    const bool plain = !text.empty() && text.find_first_of(" '\"") == std::string::npos;
     line += (line.empty() ? "" : " ") + (plain ? text : "'" + text + "'");
   }
   return line;

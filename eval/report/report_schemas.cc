@@ -9,11 +9,12 @@ namespace {
 
 FieldType field_type(const std::string& name) {
   static const std::map<std::string, FieldType> kTypes = {
-      {"text", FieldType::kText},   {"commit", FieldType::kCommit},
-      {"hash", FieldType::kHash},   {"time", FieldType::kTime},
-      {"count", FieldType::kCount}, {"number", FieldType::kNumber},
-      {"limit", FieldType::kLimit}, {"seconds", FieldType::kSeconds},
-      {"share", FieldType::kShare}, {"flag", FieldType::kFlag}};
+      {"text", FieldType::kText},       {"word", FieldType::kWord},
+      {"commit", FieldType::kCommit},   {"hash", FieldType::kHash},
+      {"time", FieldType::kTime},       {"count", FieldType::kCount},
+      {"number", FieldType::kNumber},   {"limit", FieldType::kLimit},
+      {"seconds", FieldType::kSeconds}, {"share", FieldType::kShare},
+      {"flag", FieldType::kFlag}};
   return kTypes.at(name);
 }
 
@@ -30,7 +31,7 @@ schema text stated
 version? text stated
 commit commit result
 dirty flag checked
-command/* text stated
+command/* word stated
 machine/cpu text stated
 machine/cpus count stated
 machine/system? text stated

@@ -69,7 +69,7 @@ TEST(ContradictingReports, SamplesFitIntoTheRun) {
                   {kRule, kAt, "prefill-slice", seconds_of_run(14.0)},
                   {kRule, kAt, "operations-slice", seconds_of_run(0.2)},
                   {kRule, kAt, "batch-slice", seconds_of_run(50.0)},
-                  {kRule, kAt, "peers-q4-0", seconds_of_run(47.0)},
+                  {kRule, kAt, "peers-q4-0-zen4", seconds_of_run(47.0)},
                   {kRule, kAt, "servers", seconds_of_run(560.0)}});
   // Some parts of a resumed run were timed before it began.
   Report resumed = kept_report("niah");
@@ -130,7 +130,7 @@ TEST(ContradictingReports, NoRowStandsThereTwice) {
         first_pair("arms", "solo_seconds", "together_seconds")},
        {kRule, "passes/*/sample_seconds", "decode-slice",
         first_pair("passes", "sample_seconds", "sample_probe_gb_per_s")},
-       {kRule, "measures/*/engines/kakeya/seconds", "peers-q4-0",
+       {kRule, "measures/*/engines/kakeya/seconds", "peers-q4-0-zen4",
         [](Report& r) {
           for (const char* name : {"kakeya", "llama.cpp"}) {
             Report& seconds = r["measures"][0]["engines"][name]["seconds"];
@@ -162,7 +162,7 @@ TEST(ContradictingReports, NoRowStandsThereTwice) {
        {kRule, "results", "batch-demo", again("results")},
        {kRule, "passes", "verify-rows", again("passes")},
        {kRule, "operations", "operations-slice", again("operations")},
-       {kRule, "measures", "peers-q4-0", again("measures")},
+       {kRule, "measures", "peers-q4-0-zen4", again("measures")},
        {kRule, "measures", "servers", again("measures")},
        {kRule, "measures/*/pairs", "servers",
         [](Report& r) { r["measures"][0]["pairs"][4] = r["measures"][0]["pairs"][1]; }}});
@@ -267,7 +267,7 @@ TEST(ContradictingReports, BenchmarksAreOfTheMachine) {
       {// Faster than the probe by half: of bytes that no cache holds.
        {kMachine, "passes/0/gb_per_s", "decode-slice",
         [](Report& r) { r["passes"][0]["bytes"] = r["passes"][0]["bytes"].get<double>() * 1.9; }},
-       {kMachine, "measures/0/engines/kakeya/percent_of_probe", "peers-q4-0",
+       {kMachine, "measures/0/engines/kakeya/percent_of_probe", "peers-q4-0-zen4",
         [](Report& r) { r["measures"][0]["bytes"] = 1200000000; }},
        {kMachine, "bytes", "operations-slice", [](Report& r) { r["probe_gb_per_s"] = 15.0; }},
        {"bytes", "bytes", "operations-slice", [](Report& r) { r["bytes"] = 1e8; }},
@@ -280,9 +280,9 @@ TEST(ContradictingReports, BenchmarksAreOfTheMachine) {
         [](Report& r) {
           r["measures"][0]["pairs"][0]["kakeya"]["first_token_seconds_p99"] = 0.001;
         }},
-       {"headline", "starts/kakeya", "peers-q4-0",
+       {"headline", "starts/kakeya", "peers-q4-0-zen4",
         [](Report& r) { r["starts"]["kakeya"][1]["load_seconds"] = 5.0; }},
-       {"bytes", "memory/kakeya", "peers-q4-0",
+       {"bytes", "memory/kakeya", "peers-q4-0-zen4",
         [](Report& r) { r["memory"]["kakeya"]["peak"] = 1000; }}});
 }
 

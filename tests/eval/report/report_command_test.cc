@@ -113,7 +113,7 @@ TEST(ReportCommand, OptionsAreThoseOfTheCommand) {
           {"options/pairs", kept_report("servers"), option("pairs", 6)},
           {"options/words", kept_report("servers"), option("words", 61)},
           {"measures/*/clients", kept_report("servers"), command({"--clients", "1,8"})},
-          {"pairs", kept_report("peers-q4-0"), command({"--pairs", "5"})},
+          {"pairs", kept_report("peers-q4-0-zen4"), command({"--pairs", "5"})},
           {"tokens", kept_report("batch-drafts"), [](Report& r) { r["tokens"] = 32; }},
           {"draft_length", kept_report("batch-drafts"), [](Report& r) { r["draft_length"] = 0; }},
           {"results/*/sessions", kept_report("batch-demo"), command({"--sessions=1,2"})},

@@ -276,8 +276,8 @@ std::vector<Doctored> all_doctored() {
       {"headline", "spec", [](Report& r) { r["sets"][0]["speedup"] = 1.6; }},
       {"headline", "spec", [](Report& r) { r["slowest_time_ratio"] = 0.9; }},
       {"headline", "decode-slice", [](Report& r) { r["passes"][0]["percent_of_probe"] = 95.0; }},
-      {"headline", "peers-q4-0", [](Report& r) { r["measures"][0]["ratio"]["median"] = 1.2; }},
-      {"headline", "peers-q4-0",
+      {"headline", "peers-q4-0-zen4", [](Report& r) { r["measures"][0]["ratio"]["median"] = 1.2; }},
+      {"headline", "peers-q4-0-zen4",
        [](Report& r) {
          r["measures"][0]["engines"]["kakeya"]["tokens_per_second"]["median"] = 40.0;
        }},
@@ -287,7 +287,7 @@ std::vector<Doctored> all_doctored() {
       {"headline", "perplexity-smollm2", [](Report& r) { r["engines"][2]["perplexity"] = 19.0; }},
       {"headline", "perplexity-smollm2", [](Report& r) { r["engines"][1]["ratio"] = 1.0; }},
       {"counts", "perplexity-smollm2", [](Report& r) { r["engines"][3]["running"].erase(0); }},
-      {"same-run", "peers-q4-0", [](Report& r) { r["pairs"] = 8; }},
+      {"same-run", "peers-q4-0-zen4", [](Report& r) { r["pairs"] = 8; }},
       {"samples", "spec",
        [](Report& r) {
          r["options"]["pairs"] = 2;
@@ -387,6 +387,7 @@ Report mutated(const Report& value, SequenceRng& random) {
     return random.below(2) == 0 ? number * 1.01 + 1e-3 : number * 0.5 + 1e-3;
   }
   auto text = value.get<std::string>();
+  if (text.empty()) return Report("word");  // of a command
   text[random.below(text.size())] ^= 1;
   return text;
 }

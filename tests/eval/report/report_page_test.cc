@@ -30,7 +30,7 @@ TEST(ReportClaims, AreThoseOfTheReport) {
     EXPECT_NEAR(time.claims[i].value, spec["sets"][i]["time_ratio"], 1e-9);
     EXPECT_EQ(time.claims[i].samples.size(), spec["options"]["pairs"]);
   }
-  const Report peers = kept_report("peers-q4-0");
+  const Report peers = kept_report("peers-q4-0-zen4");
   const auto beside = claims_of(peers);
   ASSERT_EQ(beside.size(), 1U);
   for (std::size_t i = 0; i < peers["measures"].size(); ++i) {
