@@ -31,6 +31,7 @@
 #include "wire/grpc/grpc_server.h"
 #include "wire/http/http_server.h"
 #include "wire/http/keys.h"
+#include "wire/lm_studio/routes.h"
 #include "wire/ollama/routes.h"
 #include "wire/openai/routes.h"
 #include "wire/sessions/routes.h"
@@ -47,6 +48,7 @@ struct ServeFlags {
   std::string draft_length = "auto";
   std::string new_key;  // the name of a key to be made instead
   std::string config;
+  bool rereads_memory = false;  // from `config`, where several models share it
   std::string log_level = "info";
   double watchdog_seconds = 30.0;
   double drain_delay = 0.0;
@@ -186,9 +188,10 @@ Status settle(ServeFlags& flags) {
 // Answers until a signal ends it.
 int answer(Models& models, const Signals& signals, const ServeFlags& flags) {
   const wire::Dialect openai = openai::dialect();
-  auto http = wire::HttpServer::start(
-      models.pool(), flags.http,
-      {openai, anthropic::dialect(), ollama::dialect(), sessions::dialect(openai.error_body)});
+  auto http =
+      wire::HttpServer::start(models.pool(), flags.http,
+                              {openai, anthropic::dialect(), lm_studio::dialect(openai.error_body),
+                               ollama::dialect(), sessions::dialect(openai.error_body)});
   if (!http) return report(http.error());
   std::unique_ptr<wire::GrpcServer> grpc;
   if (!flags.grpc.address.empty()) {
@@ -201,6 +204,10 @@ int answer(Models& models, const Signals& signals, const ServeFlags& flags) {
   Signal signal = Signal::kReload;
   while ((signal = signals.wait()) == Signal::kReload) {
     if (const Status reloaded = (*http)->reload(); !reloaded) report(reloaded.error());
+    if (!flags.rereads_memory) continue;
+    if (const Status reread = reread_memory(models.pool(), flags.config); !reread) {
+      report(reread.error());
+    }
   }
   if (signal == Signal::kDrain) drain(models.pool().server(), signals, flags);
   note("stopping");
@@ -215,7 +222,8 @@ int serve(ServeFlags& flags) {
   ::signal(SIGPIPE, SIG_IGN);  // who reads --log - may go
   if (!flags.new_key.empty()) return make_key(flags.new_key);
   if (const Status settled = settle(flags); !settled) return report(settled.error());
-  const bool reloads = !flags.service.log_file.empty() || !flags.http.keys_file.empty();
+  const bool reloads =
+      !flags.service.log_file.empty() || !flags.http.keys_file.empty() || flags.rereads_memory;
   if (reloads) ::signal(SIGHUP, SIG_IGN);  // while the model is loaded
   auto models = flags.names.are_several() ? open_several(flags) : open_one(flags);
   if (!models) return report(models.error());
@@ -237,9 +245,11 @@ void add_log_flags(CLI::App& command, ServeFlags& flags) {
   constexpr const char* kGroup = "Log";
   service::ServiceOptions& options = flags.service;
   command
-      .add_option("--log", options.log_file,
-                  "Append a line of JSON for each request, without what was asked and answered; - "
-                  "is standard output. SIGHUP opens FILE anew, and reads --keys anew")
+      .add_option(
+          "--log", options.log_file,
+          "Append a line of JSON for each request, without what was asked and answered; - "
+          "is standard output. SIGHUP opens FILE anew, and reads --keys anew, and the memory "
+          "of several models that --config has")
       ->type_name("FILE|-")
       ->group(kGroup);
   command
@@ -454,7 +464,9 @@ void add_serve_command(CLI::App& app, int& exit_code) {
   command->callback([command, flags, &exit_code] {
     const char* const file = std::getenv("KAKEYA_SERVE_CONFIG");
     if (flags->config.empty() && file != nullptr) flags->config = file;
+    const bool is_files = is_left_open(*command, "KAKEYA_SERVE", "memory");
     take_settings(*command, "KAKEYA_SERVE", flags->config);
+    flags->rereads_memory = is_files && !flags->config.empty() && flags->names.are_several();
     exit_code = serve(*flags);
   });
 }

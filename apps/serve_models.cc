@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <chrono>
 #include <filesystem>
+#include <optional>
 #include <utility>
 
 #include "base/checksum.h"
@@ -165,6 +166,18 @@ Result<service::PooledModel> pooled_model(ServedModel model,
                server = std::move(server)] { return load(flags, options, server); }};
 }
 
+// The setting of a file, which has one value; none if the file has none.
+Result<std::optional<Setting>> find_setting(const std::string& file, const std::string& name) {
+  try {
+    std::optional<Setting> setting = read_setting(file, name);
+    if (!setting || setting->values.size() == 1) return setting;
+    return error(StatusCode::kInvalidArgument, "{}: expected one value of '{}', got {}",
+                 setting->place, name, setting->values.size());
+  } catch (const CLI::ParseError& failure) {
+    return Unexpected(Error(StatusCode::kInvalidArgument, failure.what()));
+  }
+}
+
 }  // namespace
 
 void add_model_names(CLI::App& command, ModelNames& names) {
@@ -249,6 +262,23 @@ Result<SeveralModels> open_models(const ModelNames& names,
           std::move(server), std::move(pooled),
           {.memory = memory, .idle_limit = std::chrono::duration<double>(names.idle_seconds)}));
   return several;
+}
+
+Status reread_memory(service::ModelPool& models, const std::string& config) {
+  service::ServerLog& log = models.server().log();
+  std::optional<Setting> setting;
+  const Status set = [&]() -> Status {
+    KAKEYA_ASSIGN_OR_RETURN(setting, find_setting(config, "memory"));
+    if (!setting) return {};
+    KAKEYA_ASSIGN_OR_RETURN(const std::uint64_t memory, parse_bytes(setting->values.front()));
+    return models.set_memory(memory);
+  }();
+  if (!set) {
+    log.add(service::LogLevel::kWarn, "memory not set", {{"reason", set.error().message()}});
+  } else if (setting) {
+    log.add(service::LogLevel::kInfo, "memory set", {{"memory", setting->values.front()}});
+  }
+  return set;
 }
 
 }  // namespace kakeya::cli

@@ -45,4 +45,9 @@ Result<SeveralModels> open_models(const ModelNames& names,
                                   const ModelFlags& base,
                                   service::ServiceOptions options);
 
+// Takes over the memory that the settings of `config` have by now; without one it stays. The log
+// says what became of it. Errors: kInvalidArgument for a file that cannot be read, or no number of
+// bytes; as ModelPool::set_memory(). Then it stays as it was.
+Status reread_memory(service::ModelPool& models, const std::string& config);
+
 }  // namespace kakeya::cli

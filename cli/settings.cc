@@ -25,6 +25,12 @@ std::string environment_name(const std::string& prefix, const CLI::Option& optio
   return name;
 }
 
+std::optional<std::string> value_of_environment(const std::string& name) {
+  const char* const value = std::getenv(name.c_str());
+  if (value == nullptr || *value == '\0') return {};
+  return value;
+}
+
 void give(CLI::Option& option, std::vector<std::string> values, const std::string& where) {
   try {
     // A flag without a value: true or false.
@@ -138,12 +144,23 @@ std::vector<SettingsTable> read_tables(const std::string& file) {
   return tables;
 }
 
+std::optional<Setting> read_setting(const std::string& file, std::string_view name) {
+  for (Setting& setting : settings_of(parse_file(file), file)) {
+    if (setting.name == name) return std::move(setting);
+  }
+  return {};
+}
+
+bool is_left_open(const CLI::App& command, const std::string& prefix, const std::string& name) {
+  const CLI::Option& option = *command.get_option("--" + name);
+  return option.count() == 0 && !value_of_environment(environment_name(prefix, option));
+}
+
 void take_settings(CLI::App& command, const std::string& prefix, const std::string& file) {
   for (CLI::Option* const option : command.get_options()) {
     if (!is_setting(*option) || option->count() > 0) continue;
     const std::string name = environment_name(prefix, *option);
-    const char* const value = std::getenv(name.c_str());
-    if (value != nullptr && *value != '\0') give(*option, {value}, name);
+    if (const auto value = value_of_environment(name)) give(*option, {*value}, name);
   }
   std::vector<const CLI::Option*> decided;
   for (const CLI::Option* const option : command.get_options()) {

@@ -70,6 +70,7 @@ Status Answer::add(Mail mail, AnswerPiece& piece) {
 }
 
 FinishReason Answer::stop_reason() const {
+  if (splitter_.is_cut()) return FinishReason::kLength;
   const bool by_itself = !splitter_.stopped_by();
   return by_itself && splitter_.has_calls() ? FinishReason::kToolCalls : FinishReason::kStop;
 }

@@ -64,6 +64,7 @@ Result<AnswerSplitter> AnswerPlan::split(std::span<const TokenId> prompt) const 
   KAKEYA_ASSIGN_OR_RETURN(auto splitter, AnswerSplitter::create(*tokenizer, options_.stop_strings,
                                                                 markers_, std::move(parser)));
   splitter.begin_behind(prompt);
+  if (options_.line_limits) splitter.limit_lines(*options_.line_limits);
   return splitter;
 }
 

@@ -17,6 +17,7 @@
 #include "service/grammar/answer_format.h"
 #include "service/grammar/compile_terms.h"
 #include "service/grammar/grammar_engine.h"
+#include "service/line_limits.h"
 #include "service/refusal.h"
 #include "service/request_rules.h"
 #include "service/thought_markers.h"
@@ -38,6 +39,7 @@ struct AnswerOptions {
   // Tokens of thoughts, behind which their end comes; none: as many as the model likes.
   std::optional<std::int64_t> thought_budget = {};
   std::vector<std::string> stop_strings = {};
+  std::optional<LineLimits> line_limits = {};
   TokenRules rules = {};  // its stop ids are those beside the model's
   bool ignore_eos = false;
 };

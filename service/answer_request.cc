@@ -93,7 +93,7 @@ Outcome<std::vector<TokenId>> prompt_ids(const Engine& engine,
   // A prompt that nothing follows may fill the context.
   const std::int64_t most = context_of(engine) - (wish.max_tokens == 0 ? 0 : 1);
   if (prompt.suffix) {
-    return encode_infill(engine, prompt.text, *prompt.suffix, wish.add_special, most);
+    return encode_infill(engine, prompt, wish.add_special, most, wish.max_tokens.value_or(1));
   }
   if (prompt.ids.empty()) {
     return encode_text(engine, prompt.text, wish.add_special, most, "prompt");
@@ -229,6 +229,7 @@ AnswerOptions answer_options(const AnswerRequest& wish) {
           .thinking = wish.chat.enable_thinking,
           .thought_budget = wish.thought_budget,
           .stop_strings = wish.stop_strings,
+          .line_limits = wish.line_limits,
           .rules = {.min_tokens = wish.min_tokens,
                     .stop_ids = wish.stop_ids,
                     .allowed_ids = wish.allowed_ids},

@@ -35,12 +35,21 @@ struct SamplingWish {
   std::optional<std::uint64_t> seed = {};  // none: a random one
 };
 
+// A file, or a part of one.
+struct OtherFile {
+  std::string name;
+  std::string text;
+};
+
 // A text that no template writes, which may spell special tokens; or its ids.
 struct RawPrompt {
   std::string text = {};
   std::vector<TokenId> ids = {};
-  // The answer stands between the text and this one: then neither spells a special token.
+  // The answer stands between the text and this one: then no text spells a special token.
   std::optional<std::string> suffix = {};
+  // With a suffix: what the answer goes on from, and other files that the model is to see.
+  std::string begun = {};
+  std::vector<OtherFile> files = {};
 };
 
 // An answer may, must not or must call tools; kNamed: it must call the one of that name.
@@ -64,6 +73,7 @@ struct AnswerRequest {
   std::optional<std::int64_t> thought_budget = {};
   SamplingWish sampling = {};
   std::vector<std::string> stop_strings = {};
+  std::optional<LineLimits> line_limits = {};
   std::vector<TokenId> stop_ids = {};     // beside the model's
   std::vector<TokenId> allowed_ids = {};  // empty: all
   // A prompt of more tokens would be edited first, which is not done: it is refused, naming the

@@ -62,7 +62,10 @@ bool AnswerSplitter::push(TokenId id, std::string& thought, std::string& said) {
   // Such markers have a text.
   if ((begins || ends) && markers_->style == ThoughtStyle::kThink) return false;
   has_spoken_ = true;
-  return tools_ ? push_to_tools(id, said) : push_said(id, said);
+  const std::size_t before = said.size();
+  const bool ended = tools_ ? push_to_tools(id, said) : push_said(id, said);
+  is_cut_ = lines_ && lines_->push(said, before);
+  return ended || is_cut_;
 }
 
 bool AnswerSplitter::push_said(TokenId id, std::string& said) {

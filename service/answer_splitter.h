@@ -13,6 +13,7 @@
 #include "kakeya/text_stream.h"
 #include "kakeya/tokenizer.h"
 #include "kakeya/types.h"
+#include "service/line_limits.h"
 #include "service/thought_markers.h"
 #include "service/tool_parser.h"
 
@@ -35,8 +36,11 @@ class AnswerSplitter {
   // the first push().
   void begin_behind(std::span<const TokenId> prompt);
 
-  // Appends what is final with this token. Returns whether a stop string, or the one call that its
-  // parser reads, has ended the answer.
+  // Has the lines of what is said end the answer, too.
+  void limit_lines(const LineLimits& limits) { lines_.emplace(limits); }
+
+  // Appends what is final with this token. Returns whether a stop string, a limit of lines, or the
+  // one call that its parser reads, has ended the answer.
   bool push(TokenId id, std::string& thought, std::string& said);
 
   // Appends, after the last token, what was held back. Returns as push(). The splitter must not be
@@ -48,6 +52,9 @@ class AnswerSplitter {
 
   // As TextStream::stopped_by().
   std::optional<std::size_t> stopped_by() const { return said_.stopped_by(); }
+
+  // True if a limit of lines has ended the answer.
+  bool is_cut() const { return is_cut_; }
 
   // Takes what calls have got since. ToolCallPiece::at counts bytes of the text that push() and
   // finish() append to.
@@ -87,6 +94,8 @@ class AnswerSplitter {
   std::unique_ptr<ToolParser> tools_ = {};
   std::optional<CallText> call_text_ = {};  // with `tools_`
   std::vector<ToolCallPiece> calls_ = {};
+  std::optional<LineGuard> lines_ = {};
+  bool is_cut_ = false;
   bool in_channel_ = false;
   bool behind_thought_ = false;  // one has just ended
   bool has_spoken_ = false;

@@ -80,7 +80,10 @@ struct ModelPool::Slot {
 };
 
 ModelPool::ModelPool(std::shared_ptr<ServerState> server, PoolOptions options, bool has_choice)
-    : server_(std::move(server)), options_(options), has_choice_(has_choice) {}
+    : server_(std::move(server)),
+      idle_limit_(options.idle_limit),
+      has_choice_(has_choice),
+      memory_(options.memory) {}
 
 ModelPool::ModelPool(Service& only) : ModelPool(only.shared_server(), {}, false) {
   slots_.push_back(std::make_unique<Slot>(PooledModel{.name = only.options().model_name,
@@ -95,7 +98,6 @@ Result<std::unique_ptr<ModelPool>> ModelPool::create(std::shared_ptr<ServerState
                                                      std::vector<PooledModel> models,
                                                      PoolOptions options) {
   std::unique_ptr<ModelPool> pool(new ModelPool(std::move(server), options, true));
-  std::uint64_t staying = 0;
   for (PooledModel& model : models) {
     std::vector<std::string> names = model.aliases;
     names.push_back(model.name);
@@ -105,17 +107,9 @@ Result<std::unique_ptr<ModelPool>> ModelPool::create(std::shared_ptr<ServerState
                      name);
       }
     }
-    if (model.stays) staying += model.memory;
     pool->slots_.push_back(std::make_unique<Slot>(std::move(model)));
   }
-  for (const auto& slot : pool->slots_) {
-    const std::uint64_t needed = staying + (slot->model.stays ? 0 : slot->model.memory);
-    if (needed > options.memory) {
-      return error(StatusCode::kResourceExhausted,
-                   "{}: expected at most {} of memory for it and the models that stay, got {}",
-                   slot->model.name, format_bytes(options.memory), format_bytes(needed));
-    }
-  }
+  KAKEYA_TRY(pool->check_fits(options.memory));
   for (const auto& slot : pool->slots_) {
     if (!slot->model.is_preloaded) continue;
     if (pool->memory_in_use() + slot->model.memory > options.memory) {
@@ -135,6 +129,30 @@ Result<std::unique_ptr<ModelPool>> ModelPool::create(std::shared_ptr<ServerState
 
 ModelPool::~ModelPool() {
   stop();
+}
+
+Status ModelPool::check_fits(std::uint64_t memory) const {
+  std::uint64_t staying = 0;
+  for (const auto& slot : slots_) {
+    if (slot->model.stays) staying += slot->model.memory;
+  }
+  for (const auto& slot : slots_) {
+    const std::uint64_t needed = staying + (slot->model.stays ? 0 : slot->model.memory);
+    if (needed > memory) {
+      return error(StatusCode::kResourceExhausted,
+                   "{}: expected at most {} of memory for it and the models that stay, got {}",
+                   slot->model.name, format_bytes(memory), format_bytes(needed));
+    }
+  }
+  return {};
+}
+
+Status ModelPool::set_memory(std::uint64_t memory) {
+  const std::lock_guard lock(mutex_);
+  KAKEYA_TRY(check_fits(memory));
+  memory_ = memory;
+  changed_.notify_all();
+  return {};
 }
 
 ModelPool::Use::Use(Use&& other) noexcept
@@ -237,10 +255,13 @@ void ModelPool::run() {
   std::unique_lock lock(mutex_);
   while (!stopping_) {
     give_up_idle(lock);
+    make_room(0, lock);  // where the limit has shrunk
     // Nobody may wait for it any more.
     std::erase_if(wanted_, [](const Slot* slot) { return slot->waiting == 0; });
     Slot* const next = wanted_.empty() ? nullptr : wanted_.front();
-    if (next != nullptr && make_room(*next, lock)) {
+    // One that is leaving is loaded anew as soon as its answers have ended.
+    const bool can_come = next != nullptr && next->state == ModelState::kUnloaded;
+    if (can_come && make_room(next->model.memory, lock)) {
       wanted_.pop_front();
       load(*next, lock);
     } else if (!stopping_) {
@@ -252,22 +273,19 @@ void ModelPool::run() {
 void ModelPool::give_up_idle(std::unique_lock<std::mutex>& lock) {
   for (const auto& slot : slots_) {
     if (!slot->may_go() && !slot->is_leaving) continue;
-    const bool is_idle =
-        options_.idle_limit.count() > 0.0 && Clock::now() - slot->used_at > options_.idle_limit;
+    const bool is_idle = idle_limit_.count() > 0.0 && Clock::now() - slot->used_at > idle_limit_;
     if (slot->uses == 0 && (slot->is_leaving || is_idle)) unload(*slot, lock);
   }
 }
 
-bool ModelPool::make_room(const Slot& wanted, std::unique_lock<std::mutex>& lock) {
+bool ModelPool::make_room(std::uint64_t bytes, std::unique_lock<std::mutex>& lock) {
   const auto is_leaving = [](const auto& slot) { return slot->is_leaving; };
   const auto goes_first = [](const Slot* a, const Slot* b) {
     if ((a->uses == 0) != (b->uses == 0)) return a->uses == 0;
     // Those in use: the one that has had the longest turn.
     return a->uses == 0 ? a->used_at < b->used_at : a->loaded_at < b->loaded_at;
   };
-  // It is leaving itself: as soon as its answers have ended, it is loaded anew.
-  if (wanted.state != ModelState::kUnloaded) return false;
-  while (memory_in_use() + wanted.model.memory > options_.memory) {
+  while (memory_in_use() + bytes > memory_) {
     const auto leaving = std::ranges::find_if(slots_, is_leaving);
     Slot* going = leaving != slots_.end() ? leaving->get() : nullptr;
     if (going == nullptr) {

@@ -95,6 +95,11 @@ class ModelPool {
   ModelPool(const ModelPool&) = delete;
   ModelPool& operator=(const ModelPool&) = delete;
 
+  // Sets the most bytes of all loaded models from now on. Models that are too many for it are given
+  // up, those that answer as soon as they have. Errors: kResourceExhausted as create(); then it
+  // stays as it was.
+  Status set_memory(std::uint64_t memory);
+
   ServerState& server() const { return *server_; }
   // True if it was made of several models, or of one that may be given up.
   bool has_choice() const { return has_choice_; }
@@ -150,12 +155,14 @@ class ModelPool {
   // The thread that loads models and gives them up.
   void run();
   void give_up_idle(std::unique_lock<std::mutex>& lock);
-  // Gives models up until there is room for one; false if that waits for those who use one.
-  bool make_room(const Slot& wanted, std::unique_lock<std::mutex>& lock);
+  // Gives models up until there is room for so many bytes; false if that waits for those who use
+  // one.
+  bool make_room(std::uint64_t bytes, std::unique_lock<std::mutex>& lock);
   void load(Slot& slot, std::unique_lock<std::mutex>& lock);
   void unload(Slot& slot, std::unique_lock<std::mutex>& lock);
 
   // Under the mutex.
+  Status check_fits(std::uint64_t memory) const;
   Slot* find_slot(std::string_view name) const;
   Outcome<Slot*> known_slot(std::string_view name) const;
   void want(Slot& slot);
@@ -163,12 +170,13 @@ class ModelPool {
   std::uint64_t memory_in_use() const;
 
   const std::shared_ptr<ServerState> server_;
-  const PoolOptions options_;
+  const std::chrono::duration<double> idle_limit_;
   const bool has_choice_;
   mutable std::mutex mutex_;
   std::condition_variable changed_;
   std::vector<std::unique_ptr<Slot>> slots_;  // never changes once requests come
   std::deque<Slot*> wanted_;                  // to be loaded, in order
+  std::uint64_t memory_;                      // most bytes of all loaded models
   bool stopping_ = false;
   std::thread loader_;  // last: it uses the others
 };

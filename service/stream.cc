@@ -82,7 +82,8 @@ Outcome<std::vector<Stream>> open_streams(Service& service,
       auto splitter = plan.split(prepared[at].prompt);
       if (!splitter) return tl::unexpected(refusal_of(splitter.error()));
       streams.push_back(Stream(service, Answer(std::move(*splitter)), echoes[at], record));
-      if (prepared[at].generate.max_tokens == 0) continue;
+      // Else a prompt is run for the prefix cache alone.
+      if (prepared[at].generate.max_tokens == 0 && wish.echo) continue;
       Request request = prepared[at];
       request.generate.sampling.seed += static_cast<std::uint64_t>(index);
       // Tickets end those before one that is refused.

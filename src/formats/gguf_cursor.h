@@ -45,6 +45,21 @@ class GgufCursor {
     return take(size, what);
   }
 
+  // Walks over texts. Vocabularies have a quarter of a million, and whoever lists models walks over
+  // those of each: no view of a text is made.
+  Status skip_texts(std::uint64_t count) {
+    for (std::uint64_t i = 0; i < count; ++i) {
+      std::uint64_t size = 0;
+      const std::uint64_t left = remaining();
+      if (left >= sizeof(size)) std::memcpy(&size, bytes_.data() + position_, sizeof(size));
+      if (left < sizeof(size) || size > left - sizeof(size)) {
+        KAKEYA_TRY(read_text("string"));  // says what is missing
+      }
+      position_ += sizeof(size) + size;
+    }
+    return {};
+  }
+
  private:
   std::span<const std::byte> bytes_;
   std::uint64_t position_ = 0;

@@ -25,6 +25,7 @@ Status check_booleans(std::span<const std::byte> bytes) {
 
 // Walks over elements whose sizes are not known beforehand.
 Status skip_elements(GgufCursor& cursor, const GgufValue& array, int depth) {
+  if (array.element_type == GgufValueType::kString) return cursor.skip_texts(array.count);
   for (std::uint64_t i = 0; i < array.count; ++i) {
     KAKEYA_TRY(read_gguf_value(cursor, array.element_type, depth));
   }

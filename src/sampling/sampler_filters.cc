@@ -4,8 +4,10 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <cstdint>
 #include <functional>
 
+#include "sampling/exponential.h"
 #include "sampling/sampler.h"
 
 namespace kakeya {
@@ -74,24 +76,36 @@ std::size_t Sampler::top_candidates(std::size_t available, std::size_t wanted) {
 // the step where the sum is reached are the only ones that are sorted.
 std::size_t Sampler::apply_top_p(std::size_t count, float best) {
   constexpr float kStepsPerNat = 32.0F;
-  constexpr auto kLastStep = static_cast<std::size_t>(kReachOfNoise * kStepsPerNat) + 1;
+  constexpr auto kLastStep = static_cast<std::int32_t>(kReachOfNoise * kStepsPerNat) + 1;
   const auto step_of = [&](const TokenLogit& candidate) {
     const float steps = (best - candidate.logit) * kStepsPerNat;
-    return std::min(kLastStep, static_cast<std::size_t>(steps));
+    return static_cast<std::int32_t>(std::min(static_cast<float>(kLastStep), steps));
   };
   const auto share_of = [&](const TokenLogit& candidate) {
-    return std::exp(static_cast<double>(candidate.logit) - best);
+    return exponential(candidate.logit - best);
   };
   std::array<double, kLastStep + 1> shares{};
-  for (const TokenLogit& candidate : candidates_.first(count)) {
-    shares[step_of(candidate)] += share_of(candidate);
+  constexpr std::size_t kBlock = 256;  // whose shares and steps are made first, in vectors
+  std::array<float, kBlock> share;
+  std::array<std::int32_t, kBlock> step_here;
+  for (std::size_t begin = 0; begin < count; begin += kBlock) {
+    const auto block = candidates_.subspan(begin, std::min(kBlock, count - begin));
+    for (std::size_t i = 0; i < block.size(); ++i) {
+      share[i] = share_of(block[i]);
+      step_here[i] = step_of(block[i]);
+    }
+    for (std::size_t i = 0; i < block.size(); ++i) {
+      shares[static_cast<std::size_t>(step_here[i])] += share[i];
+    }
   }
   double total = 0.0;
-  for (const double share : shares) total += share;
+  for (const double each : shares) total += each;
   const double wanted = static_cast<double>(options_.top_p) * total;
   double sum = 0.0;
-  std::size_t step = 0;
-  while (step < kLastStep && sum + shares[step] < wanted) sum += shares[step++];
+  std::int32_t step = 0;
+  while (step < kLastStep && sum + shares[static_cast<std::size_t>(step)] < wanted) {
+    sum += shares[static_cast<std::size_t>(step++)];
+  }
 
   const auto end = candidates_.begin() + static_cast<std::ptrdiff_t>(count);
   auto kept = std::partition(candidates_.begin(), end,

@@ -1,7 +1,7 @@
 #include "text/score_merges.h"
 
 #include <algorithm>
-#include <tuple>
+#include <utility>
 
 #include "base/status.h"
 
@@ -11,19 +11,12 @@ namespace {
 // Gemma 3 has half a million.
 constexpr std::size_t kMostMerges = std::size_t{1} << 22;
 
-// The rank of each candidate's score, the best first; of the others 0.
-std::vector<std::uint32_t> score_ranks(std::span<const TokenId> ids,
-                                       std::span<const double> scores) {
+// Sorts by score, the best first; equal scores by id.
+void sort_by_score(std::span<TokenId> ids, std::span<const double> scores) {
   const auto score = [&](TokenId id) { return scores[static_cast<std::size_t>(id)]; };
-  std::vector<TokenId> ordered(ids.begin(), ids.end());
-  std::ranges::sort(ordered, std::ranges::greater(), score);
-  std::vector<std::uint32_t> ranks(scores.size());
-  std::uint32_t rank = 0;
-  for (std::size_t i = 0; i < ordered.size(); ++i) {
-    if (i > 0 && score(ordered[i]) != score(ordered[i - 1])) ++rank;
-    ranks[static_cast<std::size_t>(ordered[i])] = rank;
-  }
-  return ranks;
+  std::ranges::sort(ids, [&](TokenId a, TokenId b) {
+    return score(a) > score(b) || (score(a) == score(b) && a < b);
+  });
 }
 
 }  // namespace
@@ -42,26 +35,30 @@ Result<std::vector<Merge>> merges_of_scores(const Vocabulary& vocabulary,
     const auto text = candidates[i] ? vocabulary.text(id) : std::nullopt;
     if (text && find(*text) == id) ids.push_back(id);
   }
-  const std::vector<std::uint32_t> ranks = score_ranks(ids, scores);
+  sort_by_score(ids, scores);
   std::vector<Merge> merges;
-  for (const TokenId id : ids) {
+  std::uint32_t rank = 0;
+  for (std::size_t i = 0; i < ids.size(); ++i) {
+    const TokenId id = ids[i];
+    const auto score = scores[static_cast<std::size_t>(id)];
+    if (i > 0 && score != scores[static_cast<std::size_t>(ids[i - 1])]) ++rank;
     const std::string_view text = *vocabulary.text(id);
     if (text.size() > kMostScoredBytes) {
       return data_loss("[tokenizer] token {}: expected at most {} bytes beside a score, got {}", id,
                        kMostScoredBytes, text.size());
     }
+    const std::size_t first = merges.size();
     for (std::size_t cut = 1; cut < text.size(); ++cut) {
       const auto left = find(text.substr(0, cut));
       const auto right = left ? find(text.substr(cut)) : std::nullopt;
-      if (right) merges.push_back({*left, *right, id, ranks[static_cast<std::size_t>(id)]});
+      if (right) merges.push_back({*left, *right, id, rank});
     }
+    std::ranges::sort(std::span(merges).subspan(first), {},
+                      [](const Merge& merge) { return std::pair(merge.left, merge.right); });
     if (merges.size() > kMostMerges) {
       return data_loss("[tokenizer] scores: expected at most {} merges, got more", kMostMerges);
     }
   }
-  std::ranges::sort(merges, {}, [](const Merge& merge) {
-    return std::tuple(merge.rank, merge.joined, merge.left, merge.right);
-  });
   return merges;
 }
 

@@ -16,19 +16,25 @@ std::optional<std::string_view> Vocabulary::text(TokenId id) const {
   return std::string_view(texts_).substr(span.offset, span.size);
 }
 
-std::size_t Vocabulary::slot_of(std::string_view text) const {
+Vocabulary::Place Vocabulary::place_of(std::string_view text) const {
+  constexpr int kTagBits = 31 - kIdBits;  // no tag and id together are kFree
+  const std::uint64_t hash = mix_bits(std::hash<std::string_view>{}(text));
+  const Slot tag = static_cast<Slot>(hash >> (64 - kTagBits)) << kIdBits;
   const std::size_t mask = slots_.size() - 1;
-  std::size_t index = mix_bits(std::hash<std::string_view>{}(text)) & mask;
-  while (slots_[index] != kNoToken && *this->text(slots_[index]) != text)
+  std::size_t index = hash & mask;
+  while (slots_[index] != kFree) {
+    const Slot slot = slots_[index];
+    if ((slot & ~static_cast<Slot>(kMaxId)) == tag && *this->text(id_of(slot)) == text) break;
     index = (index + 1) & mask;
-  return index;
+  }
+  return {index, tag};
 }
 
 void Vocabulary::grow() {
-  std::vector<TokenId> old = std::move(slots_);
-  slots_.assign(old.empty() ? 64 : old.size() * 2, kNoToken);
-  for (const TokenId id : old) {
-    if (id != kNoToken) slots_[slot_of(*text(id))] = id;
+  std::vector<Slot> old = std::move(slots_);
+  slots_.assign(old.empty() ? 64 : old.size() * 2, kFree);
+  for (const Slot slot : old) {
+    if (slot != kFree) slots_[place_of(*text(id_of(slot))).index] = slot;
   }
 }
 
@@ -51,17 +57,17 @@ Status Vocabulary::add(std::string_view text, std::int64_t id) {
 
   spans_[index] = {texts_.size(), static_cast<std::uint32_t>(text.size()), true};
   texts_ += text;
-  TokenId& slot = slots_[slot_of(text)];
-  num_entries_ += slot == kNoToken;
-  slot = static_cast<TokenId>(id);
+  const Place place = place_of(text);
+  num_entries_ += slots_[place.index] == kFree;
+  slots_[place.index] = place.tag | static_cast<Slot>(id);
   return {};
 }
 
 std::optional<TokenId> Vocabulary::find(std::string_view text) const {
   if (slots_.empty()) return std::nullopt;
-  const TokenId id = slots_[slot_of(text)];
-  if (id == kNoToken) return std::nullopt;
-  return id;
+  const Slot slot = slots_[place_of(text).index];
+  if (slot == kFree) return std::nullopt;
+  return id_of(slot);
 }
 
 }  // namespace kakeya

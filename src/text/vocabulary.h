@@ -35,8 +35,7 @@ class Vocabulary {
 
   // Allocated.
   std::size_t memory_bytes() const {
-    return texts_.capacity() + spans_.capacity() * sizeof(Span) +
-           slots_.capacity() * sizeof(TokenId);
+    return texts_.capacity() + spans_.capacity() * sizeof(Span) + slots_.capacity() * sizeof(Slot);
   }
 
  private:
@@ -46,12 +45,24 @@ class Vocabulary {
     bool used = false;
   };
 
-  std::size_t slot_of(std::string_view text) const;
+  // An id, and above its bits some of its text's hash, which tell most other texts without a look
+  // at them.
+  using Slot = std::uint32_t;
+  static constexpr int kIdBits = 22;
+  static constexpr Slot kFree = ~Slot{0};
+  static TokenId id_of(Slot slot) { return static_cast<TokenId>(slot & kMaxId); }
+
+  // Where the text is, or would be; `tag`: the bits of its hash.
+  struct Place {
+    std::size_t index;
+    Slot tag;
+  };
+  Place place_of(std::string_view text) const;
   void grow();
 
   std::string texts_;
-  std::vector<Span> spans_;     // by id
-  std::vector<TokenId> slots_;  // open addressing over texts; kNoToken: free
+  std::vector<Span> spans_;  // by id
+  std::vector<Slot> slots_;  // open addressing over texts
   std::size_t num_entries_ = 0;
 };
 

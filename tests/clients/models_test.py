@@ -3,9 +3,11 @@ with its model alone, and the ledger stays within the limit. usage: models_test.
 (tools/test_clients runs it; of published models that are not there the demo model takes the place)"""
 
 import concurrent.futures
+import json
 import pathlib
 import random
 import re
+import signal
 import subprocess
 import sys
 import tempfile
@@ -136,6 +138,48 @@ class SeveralModels(unittest.TestCase):
         with self.assertRaises(ollama.ResponseError):
             client.generate("nobody", "Count")
 
+    def test_requests_of_open_webui_switch_models(self):
+        server = self.served(table_of("counter"), table_of("small", path=ROOT / "models/demo"))
+
+        def lines_of(recorded, **fields):
+            record = json.loads((ROOT / f"tests/clients/recorded/{recorded}.json").read_text())
+            data = json.dumps({**record["body"], **fields}).encode() if "body" in record else None
+            request = urllib.request.Request(server.url + record["path"], data, record["headers"], method=record["method"])
+            with urllib.request.urlopen(request, timeout=60) as answer:
+                texts = [line.removeprefix("data: ") for line in answer.read().decode().splitlines()]
+            return [json.loads(text) for text in texts if text not in ("", "[DONE]")]
+
+        [listed] = lines_of("open-webui-models")
+        [tags] = lines_of("open-webui-ollama-models")
+        self.assertEqual([model["id"] for model in listed["data"]], [model["model"] for model in tags["models"]])
+        for model in listed["data"]:
+            for chat in ("open-webui-chat", "open-webui-ollama-chat"):
+                self.assertEqual({line["model"] for line in lines_of(chat, model=model["id"])}, {model["id"]}, chat)
+
+    def test_clients_of_lm_studio_switch_models(self):
+        server = self.served(table_of("counter"), table_of("small"))
+
+        def call(path, **fields):
+            data = json.dumps(fields).encode() if fields else None
+            request = urllib.request.Request(f"{server.url}/api/v1/models{path}", data, {"Content-Type": "application/json"})
+            with urllib.request.urlopen(request, timeout=120) as answer:
+                return json.load(answer)
+
+        def loaded():
+            return [instance["id"] for model in call("")["models"] for instance in model["loaded_instances"]]
+
+        for model in call("")["models"]:
+            name = model["key"]
+            self.assertEqual(call("/load", model=name)["status"], "loaded")
+            self.assertEqual(loaded(), [name])
+            self.assertEqual(server.complete(name, "Count")[0], name)
+            call("/unload", instance_id=name)
+            for _ in range(600):
+                if not loaded():
+                    break
+                threading.Event().wait(0.05)
+            self.assertEqual(loaded(), [])
+
     def test_a_file_that_is_damaged_later_harms_its_model_alone(self):
         with tempfile.TemporaryDirectory() as folder:
             model = pathlib.Path(folder, "model.gguf")
@@ -194,6 +238,34 @@ class SeveralModels(unittest.TestCase):
                 self.assertEqual(ended.returncode, 2, tables)
                 self.assertIn(said, ended.stderr, tables)
                 self.assertEqual(ended.stderr.count("\n"), 1, ended.stderr)
+
+    def test_a_limit_that_shrinks_gives_models_up(self):
+        with tempfile.TemporaryDirectory() as folder:
+            path = write_tables(folder, table_of("counter"), table_of("small", path=ROOT / "models/demo"))
+            config = pathlib.Path(folder, "serve.toml")
+            config.write_text(f'memory = "{MEMORY}MiB"\n')
+            server = Server(KAKEYA, "--models", path, "--config", config, model=None)
+            self.addCleanup(server.end)
+            client = openai.OpenAI(base_url=f"{server.url}/v1", api_key="none")
+            self.addCleanup(client.close)
+            loaded = lambda: [model.id for model in client.models.list() if model.status["value"] == "loaded"]
+            for name in ("counter", "small"):
+                client.completions.create(model=name, prompt="Count", max_tokens=2)
+            self.assertEqual(loaded(), ["counter", "small"])
+
+            def shrink(memory):
+                config.write_text(f'memory = "{memory}"\n')
+                server.process.send_signal(signal.SIGHUP)
+
+            shrink("1MiB")  # fits no model: the old limit stays
+            shrink(f"{MODELS['small'][2]}MiB")
+            for _ in range(600):
+                if loaded() == ["small"]:
+                    break
+                threading.Event().wait(0.05)
+            self.assertEqual(loaded(), ["small"])
+            self.assertEqual(client.completions.create(model="counter", prompt="Count", max_tokens=2).model, "counter")
+            self.assertEqual(loaded(), ["counter"])
 
     def test_flags_name_models_and_give_them_up(self):
         server = Server(KAKEYA, "--alias", "gpt-4o", "--model-ttl", "0.2", "--ctx", "512", model=None)

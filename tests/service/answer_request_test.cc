@@ -4,13 +4,10 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <filesystem>
-#include <fstream>
 #include <limits>
-#include <sstream>
 
-#include "base/temporary_folder.h"
 #include "runtime/demo_sessions.h"
+#include "service/infill_model.h"
 
 namespace kakeya::service {
 namespace {
@@ -29,35 +26,8 @@ TEST(AnswerRequest, ShareOfZeroKeepsTheLikeliestToken) {
   EXPECT_EQ(top_p_of(1.0F), 1.0F);
 }
 
-// The demo model with three tokens named as a model of code has them.
 class Infill : public testing::Test {
  protected:
-  Infill() {
-    for (const auto& file : std::filesystem::directory_iterator(KAKEYA_DEMO_MODEL)) {
-      const auto name = file.path().filename();
-      if (name != "tokenizer.json") {
-        std::filesystem::create_symlink(std::filesystem::absolute(file.path()),
-                                        std::filesystem::path(folder_.path()) / name);
-      }
-    }
-    std::string text =
-        (std::stringstream() << std::ifstream(KAKEYA_DEMO_MODEL "/tokenizer.json").rdbuf()).str();
-    const std::pair<std::string, std::string> names[] = {{"<|tool>", "<|fim_prefix|>"},
-                                                         {"<tool|>", "<|fim_suffix|>"},
-                                                         {"<|tool_call>", "<|fim_middle|>"},
-                                                         {"<tool_call|>", "<|file_separator|>"}};
-    for (const auto& [from, to] : names) {
-      const std::string quoted = '"' + from + '"';
-      for (std::size_t at = 0; (at = text.find(quoted, at)) != std::string::npos;) {
-        text.replace(at, quoted.size(), '"' + to + '"');
-      }
-    }
-    std::ofstream(folder_.path() + "/tokenizer.json") << text;
-    EngineOptions options = test::demo_options("none");
-    options.model_dir = folder_.path();
-    engine_ = test::open_engine(options);
-  }
-
   TokenId id_of(const char* token) const { return *engine_->tokenizer().value()->token_id(token); }
   static AnswerRequest between(const std::string& before, const std::string& after) {
     AnswerRequest wish;
@@ -65,8 +35,8 @@ class Infill : public testing::Test {
     return wish;
   }
 
-  TemporaryFolder folder_ = TemporaryFolder::create().value();
-  std::shared_ptr<Engine> engine_;
+  test::InfillModel model_;
+  std::shared_ptr<Engine> engine_ = model_.open();
 };
 
 TEST_F(Infill, PromptsAreMadeOfTheModelsOwnTokens) {
@@ -89,6 +59,38 @@ TEST_F(Infill, PromptsAreMadeOfTheModelsOwnTokens) {
   wish.add_special = false;
   expected.erase(expected.begin());
   EXPECT_EQ(make_requests(*engine_, wish, 0)->front().prompt, expected);
+}
+
+TEST_F(Infill, OtherFilesStandInFrontAsFarAsTheyFit) {
+  const auto add = [&](std::vector<TokenId>& ids, const char* mark, const std::string& text) {
+    if (mark != nullptr) ids.push_back(id_of(mark));
+    const auto encoded =
+        engine_->tokenizer().value()->encode(text, {.parse_special = false}).value();
+    ids.insert(ids.end(), encoded.begin(), encoded.end());
+  };
+  AnswerRequest wish = between("a", "b");
+  wish.max_tokens = 8;
+  wish.add_special = false;
+  wish.prompts[0].begun = "c";
+  wish.prompts[0].files = {
+      {"long.h", std::string(20000, 'x')}, {"one.h", "int a;"}, {"two.h", "<eos>"}};
+  std::vector<TokenId> expected;
+  add(expected, "<|repo_name|>", "project\n");
+  add(expected, "<|file_sep|>", "one.h\nint a;\n");
+  add(expected, "<|file_sep|>", "two.h\n<eos>\n");
+  add(expected, "<|file_sep|>", "current\n");
+  add(expected, "<|fim_prefix|>", "a");
+  add(expected, "<|fim_suffix|>", "b");
+  add(expected, "<|fim_middle|>", "c");
+  EXPECT_EQ(make_requests(*engine_, wish, 0)->front().prompt, expected);
+  // Without room for both the last one is taken; without any the prompt has none.
+  const std::int64_t context = context_of(*engine_);
+  wish.max_tokens = context - std::ssize(expected) + 1;
+  const auto fewer = make_requests(*engine_, wish, 0)->front().prompt;
+  EXPECT_LT(fewer.size(), expected.size());
+  EXPECT_EQ(std::ranges::count(fewer, id_of("<|file_sep|>")), 2);
+  wish.max_tokens = context - 6;
+  EXPECT_EQ(make_requests(*engine_, wish, 0)->front().prompt.size(), 6u);
 }
 
 TEST_F(Infill, RefusalsNameTheText) {

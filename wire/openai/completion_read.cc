@@ -228,23 +228,31 @@ service::Outcome<service::AnswerRequest> read_completion_request(std::string_vie
   auto parsed = wire::parse_body(body);
   if (!parsed) return tl::unexpected(std::move(parsed).error());
   wire::JsonReader reader;
-  wire::refuse_unserved(reader, *parsed, wire::RequestKind::kCompletion);
   service::AnswerRequest request;
   request.max_tokens = kDefaultCompletionTokens;
-  read_model(reader, *parsed, request.model);
   read_prompts(reader, *parsed, request.prompts);
-  reader.read(*parsed, "add_special_tokens", request.add_special);
   reader.read(*parsed, "echo", request.echo);
   read_suffix(reader, *parsed, request);
-  read_sampling(reader, *parsed, request.sampling);
   // A prompt that is repeated is an answer, though nothing follows it.
-  read_max_tokens(reader, *parsed, request.echo ? 0 : 1, request.max_tokens);
-  read_limits(reader, *parsed, request);
-  read_output(reader, *parsed, request);
-  read_logprob_count(reader, *parsed, request);
-  read_format(reader, *parsed, body, request.format);
+  read_completion(reader, *parsed, body, request.echo ? 0 : 1, request);
   if (reader.failed()) return tl::unexpected(reader.problem());
   return request;
+}
+
+void read_completion(wire::JsonReader& reader,
+                     const wire::Json& body,
+                     std::string_view text,
+                     std::int64_t least_tokens,
+                     service::AnswerRequest& out) {
+  wire::refuse_unserved(reader, body, wire::RequestKind::kCompletion);
+  read_model(reader, body, out.model);
+  reader.read(body, "add_special_tokens", out.add_special);
+  read_sampling(reader, body, out.sampling);
+  read_max_tokens(reader, body, least_tokens, out.max_tokens);
+  read_limits(reader, body, out);
+  read_output(reader, body, out);
+  read_logprob_count(reader, body, out);
+  read_format(reader, body, text, out.format);
 }
 
 }  // namespace kakeya::openai

@@ -25,6 +25,14 @@ inline constexpr std::int64_t kDefaultCompletionTokens = 16;  // as OpenAI's
 service::Outcome<service::AnswerRequest> read_chat_request(std::string_view body);
 service::Outcome<service::AnswerRequest> read_completion_request(std::string_view body);
 
+// Reads the fields of a completion but its prompts, which `out` has; the most tokens of its answer
+// are at least `least_tokens`. `text`: the whole body.
+void read_completion(wire::JsonReader& reader,
+                     const wire::Json& body,
+                     std::string_view text,
+                     std::int64_t least_tokens,
+                     service::AnswerRequest& out);
+
 // "model": a name; empty if there is none, which means whatever is served.
 void read_model(wire::JsonReader& reader, const wire::Json& body, std::string& out);
 

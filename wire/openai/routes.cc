@@ -20,6 +20,7 @@
 #include "wire/openai/completion_read.h"
 #include "wire/openai/completion_write.h"
 #include "wire/openai/embeddings.h"
+#include "wire/openai/infill.h"
 #include "wire/openai/input_items.h"
 #include "wire/openai/responses_read.h"
 #include "wire/openai/responses_store.h"
@@ -56,6 +57,15 @@ bool serve_chat(Exchange& exchange) {
 
 bool serve_completion(Exchange& exchange) {
   return complete(exchange, read_completion_request(exchange.body()), "cmpl-");
+}
+
+bool serve_infill(Exchange& exchange) {
+  const auto wish = read_infill_request(exchange.body());
+  if (!wish) return exchange.refuse(wish.error());
+  const auto prepared = wire::prepare(exchange, wish->answer, "infill-");
+  if (!prepared) return exchange.refuse(prepared.error());
+  InfillWriter writer(*wish, exchange.service().options().model_name);
+  return wire::answer(exchange, *prepared, writer);
 }
 
 ResponseStore store_of(Exchange& exchange) {
@@ -250,6 +260,7 @@ wire::Dialect dialect() {
   static constexpr Route kRoutes[] = {
       {verb::post, "/v1/chat/completions", serve_chat},
       {verb::post, "/v1/completions", serve_completion},
+      {verb::post, "/infill", serve_infill},
       {verb::post, "/v1/responses", serve_response},
       {verb::post, "/v1/responses/input_tokens", serve_input_tokens},
       about_all(verb::get, "/v1/responses/*", serve_stored_response),

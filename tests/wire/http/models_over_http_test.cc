@@ -60,10 +60,11 @@ class ModelsOverHttp : public testing::Test {
   void start(std::vector<PooledModel> models, PoolOptions options) {
     pool_ = ModelPool::create(state_, std::move(models), options).value();
     const Dialect openai = openai::dialect();
-    server_ = HttpServer::start(*pool_, {.port = 0},
-                                {openai, anthropic::dialect(), ollama::dialect(),
-                                 sessions::dialect(openai.error_body)})
-                  .value();
+    server_ =
+        HttpServer::start(*pool_, {.port = 0},
+                          {openai, anthropic::dialect(), lm_studio::dialect(openai.error_body),
+                           ollama::dialect(), sessions::dialect(openai.error_body)})
+            .value();
   }
 
   PooledModel model(const std::string& name) {
@@ -215,6 +216,40 @@ TEST_F(ModelsOverHttp, AreListedLoadedAndGivenUp) {
   EXPECT_EQ(send(http::verb::get, "/health").result_int(), 200u) << "none is loaded";
 }
 
+TEST_F(ModelsOverHttp, AreLoadedAndGivenUpByLmStudiosClients) {
+  start_named({"a", "b"}, {.memory = 2 * kShare});
+  const auto instances_of_b = [&] {
+    const json list = json::parse(send(http::verb::get, "/api/v1/models").body())["models"];
+    EXPECT_EQ(list.size(), 2u);
+    EXPECT_EQ(list[1]["key"], "b");
+    return list[1]["loaded_instances"];
+  };
+  const auto load = [&](json body) {
+    body["model"] = "b";
+    return send(http::verb::post, "/api/v1/models/load", body);
+  };
+  EXPECT_TRUE(instances_of_b().empty());
+  const json loaded =
+      json::parse(load({{"context_length", 256}, {"echo_load_config", true}}).body());
+  EXPECT_EQ(loaded["status"], "loaded");
+  EXPECT_EQ(loaded["load_config"]["context_length"], 512) << "of the server";
+  EXPECT_GT(loaded["load_time_seconds"], 0.0);
+  ASSERT_EQ(instances_of_b().size(), 1u);
+  EXPECT_EQ(instances_of_b()[0]["id"], loaded["instance_id"]);
+  EXPECT_THAT(load({{"context_length", 513}}).body(),
+              HasSubstr("context_length: expected at most 512, the context of the server"));
+  EXPECT_THAT(load({{"num_experts", 2}}).body(), HasSubstr("num_experts: expected nothing"));
+  const auto unload = [&](const json& body) {
+    return send(http::verb::post, "/api/v1/models/unload", body).result_int();
+  };
+  EXPECT_EQ(unload({{"model", "b"}}), 400u);
+  EXPECT_EQ(unload({{"instance_id", "x"}}), 404u);
+  EXPECT_EQ(unload({{"instance_id", loaded["instance_id"]}}), 200u);
+  wait_until("b", ModelState::kUnloaded);
+  // Other routes of LM Studio are refused as its clients read it, not as Ollama's do.
+  EXPECT_THAT(send(http::verb::get, "/api/v1/chat").body(), HasSubstr(R"("error":{"message")"));
+}
+
 TEST_F(ModelsOverHttp, GoBehindAnAnswerThatAsksForIt) {
   start_named({"a", "b"}, {.memory = 2 * kShare});
   json body = {{"model", "b:latest"}, {"prompt", "5"}, {"stream", false}};
@@ -294,6 +329,26 @@ TEST_F(ModelsOverHttp, AModelThatIsInUseIsNotGivenUp) {
   EXPECT_EQ(refused.error().status, StatusCode::kCancelled);
   use = {};
   EXPECT_EQ(other.get(), 200u);
+}
+
+TEST_F(ModelsOverHttp, AreGivenUpWhereTheLimitShrinks) {
+  start_named({"a", "b", "c"}, {.memory = 3 * kShare});
+  for (const char* name : {"a", "b", "c"}) EXPECT_EQ(ask(name).result_int(), 200u);
+  auto use = pool_->use("a", [] { return true; }).value();
+  EXPECT_TRUE(pool_->set_memory(kShare));
+  wait_until("b", ModelState::kUnloaded);
+  wait_until("c", ModelState::kUnloaded);
+  EXPECT_EQ(state_of("a"), ModelState::kLoaded) << "it answers";
+  use = {};
+  EXPECT_EQ(ask("b").result_int(), 200u);
+  EXPECT_EQ(state_of("a"), ModelState::kUnloaded);
+  const Status too_small = pool_->set_memory(kShare - 1);
+  ASSERT_FALSE(too_small);
+  EXPECT_EQ(too_small.error().code(), StatusCode::kResourceExhausted);
+  EXPECT_EQ(ask("b").result_int(), 200u) << "the limit is as it was";
+  EXPECT_TRUE(pool_->set_memory(2 * kShare));
+  EXPECT_EQ(ask("a").result_int(), 200u);
+  EXPECT_EQ(state_of("b"), ModelState::kLoaded);
 }
 
 TEST_F(ModelsOverHttp, IdleModelsGoAndThoseThatStayDoNot) {

@@ -8,6 +8,7 @@
 #include "service/service.h"
 #include "wire/anthropic/routes.h"
 #include "wire/http/http_server.h"
+#include "wire/lm_studio/routes.h"
 #include "wire/ollama/routes.h"
 #include "wire/openai/routes.h"
 #include "wire/sessions/routes.h"
@@ -29,9 +30,10 @@ class TestServer {
                                .value()
                          : service::Service::create(engine, service).value();
     const wire::Dialect openai = openai::dialect();
-    http_ = wire::HttpServer::start(*service_, http,
-                                    {openai, anthropic::dialect(), ollama::dialect(),
-                                     sessions::dialect(openai.error_body)})
+    http_ = wire::HttpServer::start(
+                *service_, http,
+                {openai, anthropic::dialect(), lm_studio::dialect(openai.error_body),
+                 ollama::dialect(), sessions::dialect(openai.error_body)})
                 .value();
   }
 
