@@ -3,7 +3,6 @@
 #pragma once
 
 #include <array>
-#include <cstddef>
 #include <cstdint>
 
 namespace kakeya {
@@ -11,13 +10,6 @@ namespace kakeya {
 // Four random 32-bit words for (key, counter). Philox4x32 with 10 rounds: Salmon, Moraes, Dror and
 // Shaw, "Parallel random numbers: as easy as 1, 2, 3", SC 2011.
 std::array<std::uint32_t, 4> philox(std::uint64_t key, const std::array<std::uint32_t, 4>& counter);
-
-// The words of 16 counters that count up in their third element from `counter` on, one after the
-// other: philox() of each, in operations that the compiler turns into vectors.
-inline constexpr std::size_t kPhiloxRun = 16;
-void philox_run(std::uint64_t key,
-                const std::array<std::uint32_t, 4>& counter,
-                std::array<std::uint32_t, 4 * kPhiloxRun>& words);
 
 // A uniform number in (0, 1) from a random word; never 0 or 1.
 inline double unit_interval(std::uint32_t word) {

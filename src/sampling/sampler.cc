@@ -9,7 +9,6 @@
 
 #include "base/random.h"
 #include "base/status.h"
-#include "sampling/exponential.h"
 
 namespace kakeya {
 namespace {
@@ -329,69 +328,10 @@ void Sampler::apply_temperature(std::span<float> logits) const {
   }
 }
 
-namespace {
-
-constexpr std::size_t kRun = 4 * kPhiloxRun;  // tokens whose noise is made together
-
-// False only if the noise of none of these words reaches `best` from its logit. With u =
-// (word + 1/2) / 2^32, noise > t means 1 - u < -log(u) < e^-t, t = best - logit, so the complement
-// of the word is below 2^32 e^-t; half of both, for signed numbers of 32 bits, and a little more,
-// for rounding.
-bool may_reach(std::span<const float, kRun> logits,
-               const std::array<std::uint32_t, kRun>& words,
-               float best) {
-  constexpr float kLeast = -60.0F;  // whose limit is 1: what is lower reaches no less
-  std::uint32_t any = 0;
-  for (std::size_t i = 0; i < kRun; ++i) {
-    const float below = logits[i] - best;
-    const float limit = exponential(below > kLeast ? below : kLeast) * 0x1.01p31F + 1.0F;
-    any |= static_cast<float>(static_cast<std::int32_t>(~words[i] >> 1)) < limit ? 1U : 0U;
-  }
-  return any != 0;
-}
-
-// The token of the largest sum of logit and noise; ties: the lower id.
-TokenId draw_from_row(std::uint64_t seed, std::span<const float> logits, Position position) {
-  NoiseWords one(seed, position);
-  TokenId chosen = argmax(logits);
-  double best = logits[static_cast<std::size_t>(chosen)] + noise_of(one(chosen));
-  const auto at = static_cast<std::uint64_t>(position);
-  std::array<std::uint32_t, kRun> words;
-  std::array<float, kRun> padded;
-  for (std::size_t begin = 0; begin < logits.size(); begin += kRun) {
-    philox_run(seed,
-               {static_cast<std::uint32_t>(at), static_cast<std::uint32_t>(at >> 32),
-                static_cast<std::uint32_t>(begin / 4), 0},
-               words);
-    auto run = logits.subspan(begin, std::min(kRun, logits.size() - begin));
-    if (run.size() < kRun) {
-      padded.fill(kNever);
-      std::ranges::copy(run, padded.begin());
-      run = padded;
-    }
-    if (!may_reach(run.first<kRun>(), words, static_cast<float>(best))) continue;
-    for (std::size_t i = 0; i < kRun; ++i) {
-      if (!(run[i] > kNever) || stays_below(words[i], best - run[i])) continue;
-      const double value = run[i] + noise_of(words[i]);
-      const auto id = static_cast<TokenId>(begin + i);
-      if (value > best || (value == best && id < chosen)) {
-        best = value;
-        chosen = id;
-      }
-    }
-  }
-  return chosen;
-}
-
-}  // namespace
-
 TokenId Sampler::sample(std::span<float> logits, Position position) {
   apply_bias_and_penalties(logits);
   if (options_.temperature == 0.0F) return argmax(logits);
   apply_temperature(logits);
-  if (options_.top_k == 0 && options_.top_p == 1.0F && options_.min_p == 0.0F) {
-    return draw_from_row(options_.seed, logits, position);
-  }
   const std::size_t count = keep_most_likely(logits);
   const TokenId chosen = argmax(logits);
   if (count == 0) return chosen;  // every value is -inf or NaN
