@@ -446,8 +446,9 @@ void add_serve_command(CLI::App& app, int& exit_code) {
   add_model_flags(*command, flags->model);
   command->footer(
       "Routes: POST /v1/chat/completions, /v1/responses, /v1/completions, /v1/embeddings,\n"
-      "/v1/messages (Anthropic's), /api/chat, /api/generate (Ollama's), /tokenize, /detokenize,\n"
-      "/apply-template, /v1/sessions; GET /v1/models, /v1/sessions, /props, /metrics, /health;\n"
+      "/v1/messages (Anthropic's), /api/chat, /api/generate (Ollama's), /infill, /tokenize,\n"
+      "/detokenize, /apply-template, /v1/sessions, /api/v1/models/load (LM Studio's);\n"
+      "GET /v1/models, /v1/sessions, /props, /metrics, /health;\n"
       "GET / is a page for a browser.\n"
       "docs/serving.md lists the fields.\n"
       "What is not given here is taken from the environment (--tls-cert: KAKEYA_SERVE_TLS_CERT), "
